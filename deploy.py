@@ -4,12 +4,14 @@ from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.host.plan import desired, stages
+from rigwright.monitoring.figures import deploy_file
 from rigwright.supply.expected import refusal
 from roles.base import base
 from roles.container_toolkit import brought_with, container_toolkit, containers_of
 from roles.cuda_toolkit import cuda_toolkit
 from roles.deploy_lock import deploy_lock
 from roles.engines import engines
+from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
@@ -33,7 +35,8 @@ if verb in ("deploy", "upgrade") and rig.bundle_faults:
 if asked.expect and (wrong := refusal(rig.digest, asked.expect)):
     raise PyinfraError(f"{host.name}: {wrong}")
 remember()
-held = deploy_lock(f"{verb} of {rig.inventory}", removing=verb == "remove")
+removing = verb == "remove"
+held = deploy_lock(f"{verb} of {rig.inventory}", removing, "" if removing else deploy_file(rig))
 if held and verb in ("deploy", "upgrade"):
     # what decisions wait for
     ask_at_once(
@@ -64,6 +67,7 @@ elif held and (facts := probe(rig)):
         "container_toolkit": lambda: container_toolkit(wanted),
         "cuda_toolkit": lambda: cuda_toolkit(wanted),
         "sharing": lambda: sharing(rig),
+        "monitoring": lambda: monitoring(rig),
         "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
         "serving": lambda: serving(wanted, asked.switch),

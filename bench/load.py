@@ -1,10 +1,12 @@
-"""Asks a server for completions, some at a time, and times every token. Runs on the host, from standard input.
+"""Asks a server for completions, some at a time, and times every token. Runs on the host: from standard input, or in
+roles/client's job (bench/watched.py).
 
 Nothing but Python's own library, 3.10 or newer: `python3 -I - ASKED < load.py`, where ASKED is `Asked` as JSON.
 
-Prints one line of JSON: `seconds`, from the first request to the last answer, and `requests`, in the order of streams.
-A request has `first_s`, to its first token; `gaps_s`, between what the server sent from then on; `total_s`; and
-`tokens`, as the server counted them. All seconds are a client's: waiting for a free slot is in `first_s`.
+Prints one line of JSON: `seconds`, from the first request to the last answer; `requests`, in the order of streams; and
+`processor_s`, that all of it has taken of this process. A request has `first_s`, to its first token; `gaps_s`, between
+what the server sent from then on; `total_s`; and `tokens` and `prompt_tokens`, as the server counted them; or `error`,
+where it is asked for a time. All seconds are a client's: waiting for a free slot is in `first_s`.
 """
 
 from __future__ import annotations
@@ -16,17 +18,27 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+Answer = http.client.HTTPResponse
 # Token ids that any vocabulary has as bytes or text: a prompt of ids is as long for every model.
 IDS = range(120, 250)
 # What OpenAI's protocol ends a stream with.
 DONE = b"data: [DONE]"
 SILENCE = 1800.0  # seconds without a byte: a CPU with a long queue takes its time, forever is too long
+CHAT = "/v1/chat/completions"
+TOKEN_KEYS = ("content", "reasoning_content", "reasoning")  # of a chat's events, in engines' several spellings
+GIVE_UP = 5  # requests that fail one after the other, after which a stream makes no more
+PAUSE = 0.2  # seconds before a stream asks again whose request has failed
+REFUSED = "HTTP status 429"  # a gateway's, whose queue is full: no failure
+MOST = 64 << 20  # bytes of an answer
 
 
 @dataclass(frozen=True)
@@ -49,13 +61,30 @@ class Asked:
     seed: int
     """Same seed, same prompts; no two requests of one run have the same."""
     path: str = "/completion"
-    """Of the API: llama-server's own, or /v1/completions, which is OpenAI's with vLLM's `ignore_eos`."""
+    """Of the API: llama-server's own, or /v1/completions, which is OpenAI's with vLLM's `ignore_eos`, or CHAT."""
+    seconds: float = 0.0
+    """For how long each stream begins another request, in place of `requests`; one that fails is then one of those."""
+    model: str = ""
+    """Of a chat."""
+    prompts: list[tuple[str, int]] = field(default_factory=list)
+    """Of chats: each request has one of them, which is said and answered with at most so many tokens."""
+    salted: bool = True
+    """Whether each prompt begins with what no other one does, so that nothing of it is answered from a cache."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Further members of a chat's body."""
+    longest: float = 7200.0
+    """Seconds for one answer."""
 
 
 def body(asked: Asked, number: int) -> bytes:
     """One request's body: nothing is answered from a cache, and no answer is shorter than the others."""
     # another prompt from its first token on: no cache has a prefix of it
     pick = random.Random(f"{asked.seed} {number}")
+    if asked.path == CHAT:
+        said, tokens = pick.choice(asked.prompts)
+        text = f"{pick.getrandbits(64):016x} {said}" if asked.salted else said
+        asks = {"model": asked.model, "messages": [{"role": "user", "content": text}], "max_tokens": tokens}
+        return json.dumps({**asks, "stream": True, "stream_options": {"include_usage": True}, **asked.more}).encode()
     prompt = [pick.choice(IDS) for _ in range(asked.prompt_tokens)]
     wanted: dict[str, object] = {"prompt": prompt, "ignore_eos": True, "temperature": 0, "stream": True}
     if asked.path == "/completion":
@@ -69,8 +98,8 @@ def body(asked: Asked, number: int) -> bytes:
 class Connection(http.client.HTTPConnection):
     """Reaches a server at any place that `Asked` may name."""
 
-    def __init__(self, at: str) -> None:
-        super().__init__("localhost", timeout=SILENCE)
+    def __init__(self, at: str, limit: float = SILENCE) -> None:
+        super().__init__("localhost", timeout=limit)
         self.at = at
 
     def connect(self) -> None:
@@ -80,7 +109,7 @@ class Connection(http.client.HTTPConnection):
         """
         is_path = self.at.startswith("/")
         self.sock = socket.socket(socket.AF_UNIX if is_path else socket.AF_INET)
-        self.sock.settimeout(SILENCE)
+        self.sock.settimeout(self.timeout)
         if is_path:
             self.sock.connect(self.at)
             return
@@ -89,48 +118,94 @@ class Connection(http.client.HTTPConnection):
         self.sock.connect((address, int(port)))
 
 
-def ask(asked: Asked, key: str, number: int) -> dict[str, object]:
-    """Make one request; returns its times.
+@dataclass(frozen=True)
+class Server:
+    """Who is asked."""
 
-    Raises:
-        OSError: no connection, or none any more.
-        ValueError: the server refuses, or ends before its answer does.
-    """
+    reach: Callable[[float], http.client.HTTPConnection]
+    """A connection, with the seconds without a byte after which it gives up."""
+    key: str
+
+    @contextmanager
+    def asked(self, method: str, path: str, content: bytes = b"", limit: float = SILENCE) -> Iterator[Answer]:
+        """Make a request over a connection of its own."""
+        told = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", "Connection": "close"}
+        with closing(self.reach(limit)) as connection:
+            connection.request(method, path, content, told)
+            yield connection.getresponse()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A request that was made, not taken apart yet."""
+
+    started: float
+    ended: float
+    pieces: list[tuple[float, bytes]]
+    """What came, and when."""
+    error: str = ""
+
+    def told(self, tolerant: bool) -> dict[str, object]:
+        """Its times; or why it has none, where that is no matter.
+
+        Raises:
+            ValueError: the server refused, or ended before its answer did.
+        """
+        try:
+            return self._times()
+        except (ValueError, AttributeError, LookupError, TypeError) as error:
+            if tolerant:
+                return {"error": str(error)[:200]}
+            raise ValueError(str(error)) from None
+
+    def _times(self) -> dict[str, object]:
+        if self.error:
+            raise ValueError(self.error)
+        said = [(at, _event(line)) for at, line in _lines(self.pieces) if line not in (b"", DONE) and line[:1] != b":"]
+        if len(said) < 2 or not said[-1][1].get("stop"):
+            raise ValueError(f"the answer ends in the middle, after {len(said)} events")
+        times = [at for at, event in said if not event.get("stop") and event.get("token", True)]
+        if not times:
+            raise ValueError("an answer without a token")
+        return {
+            "first_s": times[0] - self.started,
+            "gaps_s": [later - earlier for earlier, later in pairwise(times)],
+            "total_s": self.ended - self.started,
+            "tokens": said[-1][1].get("tokens_predicted"),
+            "prompt_tokens": said[-1][1].get("tokens_evaluated"),
+        }
+
+
+def ask(asked: Asked, server: Server, number: int) -> Made:
+    """Make one request; returns what came of it, an error in its place."""
     content = body(asked, number)
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Connection": "close"}
+    pieces: list[tuple[float, bytes]] = []
+    left, error = MOST, ""
     started = time.perf_counter()
-    connection = Connection(asked.at)
     try:
-        connection.request("POST", asked.path, content, headers)
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise ValueError(f"HTTP status {answer.status}: {answer.read(500).decode(errors='replace')}")
-        # read now and as it comes, taken apart later: that would hold up the other streams' clocks
-        pieces = []
-        while piece := answer.read1(65536):
-            pieces.append((time.perf_counter(), piece))
-    finally:
-        connection.close()
-    total = time.perf_counter() - started
-    said = [(at, _event(line)) for at, line in _lines(pieces) if line not in (b"", DONE) and line[:1] != b":"]
-    if len(said) < 2 or not said[-1][1].get("stop"):
-        raise ValueError(f"the answer ends in the middle, after {len(said)} events")
-    times = [at for at, event in said if not event.get("stop")]
-    return {
-        "first_s": times[0] - started,
-        "gaps_s": [later - earlier for earlier, later in pairwise(times)],
-        "total_s": total,
-        "tokens": said[-1][1].get("tokens_predicted"),
-    }
+        with server.asked("POST", asked.path, content) as answer:
+            if answer.status != 200:
+                raise ValueError(f"HTTP status {answer.status}: {answer.read(500).decode(errors='replace')}")
+            # read now and as it comes, taken apart later: that would hold up the other streams' clocks
+            while piece := answer.read1(65536):
+                pieces.append((time.perf_counter(), piece))
+                if (left := left - len(piece)) < 0 or time.perf_counter() - started > asked.longest:
+                    raise ValueError("an answer without end")
+    except (OSError, ValueError, http.client.HTTPException) as failed:
+        error = f"{type(failed).__name__}: {failed}"
+    return Made(started, time.perf_counter(), pieces, error)
 
 
 def _lines(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
-    """Whole lines without their ends, each with the time at which its end came."""
-    begun = b""
+    """Whole lines without their ends, each with the time at which its end came; all of it where it has none."""
+    begun, lines = b"", 0
     for at, piece in pieces:
         *whole, begun = (begun + piece).split(b"\n")
+        lines += len(whole)
         for line in whole:
             yield at, line.rstrip(b"\r")
+    if begun and not lines:
+        yield pieces[-1][0], begun
 
 
 def _event(line: bytes) -> dict[str, object]:
@@ -138,42 +213,68 @@ def _event(line: bytes) -> dict[str, object]:
     event = json.loads(content) if kind == b"data" else None
     if not isinstance(event, dict) or "error" in event:
         raise ValueError(f"the server sent {line[:500]!r}")
-    if "choices" in event:
-        # after the last of them comes one without any, with their number
-        usage = event.get("usage") or {}
-        return {"stop": not event["choices"], "tokens_predicted": usage.get("completion_tokens")}
-    return event
+    if "choices" not in event:
+        return event
+    # after the last of them comes one without any, with their number
+    usage = event.get("usage") or {}
+    if not event["choices"]:
+        counted = {"tokens_predicted": usage.get("completion_tokens"), "tokens_evaluated": usage.get("prompt_tokens")}
+        return {"stop": True, **counted}
+    delta = event["choices"][0].get("delta")
+    # the first of a chat says who speaks, and the last why it ends
+    return {"token": delta is None or any(delta.get(key) for key in (*TOKEN_KEYS, "tool_calls"))}
 
 
-def run(asked: Asked) -> dict[str, object]:
+def stream(asked: Asked, server: Server, number: int, until: float) -> list[Made]:
+    """The requests of one stream."""
+    if not asked.seconds:
+        return [ask(asked, server, number * asked.requests + turn) for turn in range(asked.requests)]
+    made: list[Made] = []
+    failed = 0
+    while failed < GIVE_UP and (not made or time.perf_counter() < until):
+        made.append(one := ask(asked, server, number + asked.streams * len(made)))
+        # taken apart later: at a glance, an answer that has its end is one
+        good = not one.error and DONE in b"".join(piece for _, piece in one.pieces[-2:])
+        failed = 0 if good or REFUSED in one.error else failed + 1
+        if not good:
+            time.sleep(PAUSE)
+    return made
+
+
+def run(asked: Asked, server: Server) -> dict[str, object]:
     """Make all requests, a thread a stream.
 
     Raises:
-        OSError: as `ask`, or the key cannot be read.
-        ValueError: as `ask`.
+        ValueError: a request failed that is not asked for a time.
     """
-    key = Path(asked.key_file).read_text().partition("\n")[0].strip()
     together = threading.Barrier(asked.streams + 1)
 
-    def stream(number: int) -> list[dict[str, object]]:
+    def begin(number: int) -> list[Made]:
         together.wait()
-        return [ask(asked, key, number * asked.requests + turn) for turn in range(asked.requests)]
+        return stream(asked, server, number, time.perf_counter() + asked.seconds)
 
+    before = time.process_time()
     with ThreadPoolExecutor(asked.streams) as pool:
-        streams = [pool.submit(stream, number) for number in range(asked.streams)]
+        streams = [pool.submit(begin, number) for number in range(asked.streams)]
         together.wait()
         started = time.perf_counter()
-        made = [request for one in streams for request in one.result()]
-        seconds = time.perf_counter() - started
-    return {"seconds": seconds, "requests": made}
+        made = [one for each in streams for one in each.result()]
+    spent = time.process_time() - before
+    return {
+        "seconds": max(one.ended for one in made) - started,
+        "processor_s": spent,
+        "requests": [one.told(tolerant=asked.seconds > 0) for one in made],
+    }
 
 
 def main() -> None:
     """Run what the only argument asks for; exit status 1 and a line on standard error where that fails."""
+    asked = Asked(**json.loads(sys.argv[1]))
     try:
-        print(json.dumps(run(Asked(**json.loads(sys.argv[1])))))
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        key = Path(asked.key_file).read_text().partition("\n")[0].strip()
+        print(json.dumps(run(asked, Server(partial(Connection, asked.at), key))))
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -71,4 +71,4 @@ def expect(found: object, expected: object, next_step: str, *, holds: bool | Non
         raise Drift(expected, found, next_step)
 
 
-DEPLOY = "deploy again: it is put right"
+DEPLOY = "re-run deploy to fix"

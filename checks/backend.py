@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,9 @@ from pyinfra_cli.inventory import make_inventory
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
+from rigwright.files import refuse_odd
+from rigwright.limits import limited
+from rigwright.problems import told
 from roles import root
 
 
@@ -51,9 +53,11 @@ def _said(inventory: str) -> Iterator[None]:
         if isinstance(error.code, str) and error.code:
             raise
         raise UnknownHost(f"{inventory}: ends without hosts") from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         cause = error.exception if isinstance(error, UnexpectedExternalError) else error
-        raise UnknownHost(f"{inventory}: {type(cause).__name__}: {cause}") from None
+        raise UnknownHost(f"{inventory}: {told(cause)}") from None
 
 
 def find(state: State, inventory: str, limit: str | None) -> list[Any]:
@@ -63,23 +67,25 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
         UnknownHost: no such file, no hosts in it, or none that the limit names. pyinfra itself calls these a success.
         SystemExit: the inventory is refused; its text says why.
     """
-    if not Path(inventory).is_file():
-        raise UnknownHost(f"no inventory file {inventory}")
+    try:
+        refuse_odd(inventory)
+    except ValueError as error:
+        raise UnknownHost(f"{inventory}: {error}") from None
     with ctx_state.use(state), _said(inventory):
         made = make_inventory(inventory, cwd=os.getcwd())  # noqa: PTH109 (pyinfra joins it as text)
         state.init(made, Config())
     hosts = list(made)
     if not hosts:
         raise UnknownHost(f"{inventory}: no hosts")
-    if limit is None:
-        return hosts
-    wanted = []
-    for one in limit.split(","):
-        named = [host for host in hosts if one in host.groups or fnmatch.fnmatch(host.name, one)]
-        if not named:
-            raise UnknownHost(f"{inventory}: no host or group is called {one}")
-        wanted += named
-    return [host for host in hosts if host in wanted]
+    groups: dict[str, list[str]] = {Path(inventory).stem: [host.name for host in hosts]}
+    for host in hosts:
+        for group in host.groups:
+            groups.setdefault(group, []).append(host.name)
+    try:
+        wanted = limited(limit, [host.name for host in hosts], groups)
+    except LookupError as error:
+        raise UnknownHost(f"{inventory}: --limit: {error.args[0]}") from None
+    return [host for host in hosts if host.name in wanted]
 
 
 def load(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]]:
@@ -100,18 +106,6 @@ def reach(state: State, targets: dict[str, Any]) -> list[str]:
         with suppress(PyinfraError):  # no host is left; which ones are gone is said below
             connect_all(state)
     return sorted(name for name, host in targets.items() if host not in state.active_hosts)
-
-
-def connect(inventory: str, limit: str | None) -> tuple[dict[str, Any], list[str]]:
-    """Connect to an inventory's hosts; returns pyinfra's host by name, and the names of those out of reach.
-
-    Raises:
-        UnknownHost: as `find`.
-        SystemExit: as `find`.
-    """
-    state, targets = load(inventory, limit)
-    gone = reach(state, targets)
-    return {name: host for name, host in targets.items() if name not in gone}, gone
 
 
 def testinfra_host(target: Any) -> Host:

@@ -82,7 +82,7 @@ def explained(identifier: str, inventory: Path | None) -> str:
         ("proves", one.title),
         ("severity", one.severity),
         ("why", one.why),
-        *(("cannot see", text) for text in one.unseen or ["nothing that is known of"]),
+        *(("cannot see", text) for text in one.unseen or ["nothing known"]),
         *(("source", f"the survey's {section.name}: {looks(section)}") for section in one.sections),
         *(("source", f"{name}: {text}") for name, text in _given(one.given)),
         ("file", f"checks/test_{one.file}.py"),

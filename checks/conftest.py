@@ -40,12 +40,12 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the checks."""
-    parser.addoption("--inventory", help="the inventory whose hosts are checked")
-    parser.addoption("--limit", help="hosts and groups of it, with commas between them")
-    parser.addoption("--deep", action="store_true", help="read all bytes of weights and environments")
-    parser.addoption("--only", action="append", default=[], metavar="IDS", help="these checks alone")
-    parser.addoption("--severity", choices=SEVERITIES, help="checks of this severity, or a graver one")
-    parser.addoption("--json", action="store_true", help="print a report as JSON in place of lines")
+    parser.addoption("--inventory", help="inventory whose hosts are checked")
+    parser.addoption("--limit", help="hosts and groups of it, comma-separated")
+    parser.addoption("--deep", action="store_true", help="read every byte of weights and environments")
+    parser.addoption("--only", action="append", default=[], metavar="IDS", help="only these checks")
+    parser.addoption("--severity", choices=SEVERITIES, help="only checks of this severity or above")
+    parser.addoption("--json", action="store_true", help="print a JSON report instead of lines")
     with suppress(ValueError):  # testinfra's plugin, where it is loaded, has it
         parser.addoption("--hosts", help="the same as --limit")
 

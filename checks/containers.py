@@ -14,7 +14,7 @@ from rigwright.containers.plan import ContainerPlan, Refused, container_plan
 from rigwright.debs.sources import SourceFile
 from rigwright.declaration.rig import Rig
 
-RESTART = "`systemctl restart docker.service` once nothing runs on it"
+RESTART = "`systemctl restart docker.service` once no containers are running"
 
 
 def with_docker(rig: Rig) -> None:
@@ -56,7 +56,9 @@ def planned(survey: Survey, rig: Rig) -> ContainerPlan:
     """
     found = container_plan(rig, facts_of(survey))
     if isinstance(found, Refused):
-        raise Drift("containers as they are declared", "; ".join(found.reasons), "do what that says, and deploy again")
+        raise Drift(
+            "containers as they are declared", "; ".join(found.reasons), "do what that says, then re-run deploy"
+        )
     return found
 
 
@@ -68,7 +70,7 @@ def running(survey: Survey) -> Daemon:
     """
     found = survey.read(CONTAINERS).daemon
     if found is None:
-        raise Drift("Docker's daemon running", "none", "`journalctl -u docker.service` says why; deploy again")
+        raise Drift("a running Docker daemon", "none", "see `journalctl -u docker.service`, then re-run deploy")
     if "ServerVersion" not in found.info:
-        raise Drift("an answer of Docker's daemon", "none", RESTART)
+        raise Drift("an answer from the Docker daemon", "none", RESTART)
     return found

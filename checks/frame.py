@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from checks import SEVERITIES, Drift, Severity, plain
+from checks.leave import leave
 from checks.look import Look, Seen
 from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst
 from checks.survey.about import ABOUT, About
@@ -67,10 +68,10 @@ def marked(item: pytest.Item) -> dict[str, Any]:
     """
     mark = item.get_closest_marker("check")
     if mark is None:
-        raise pytest.UsageError(f"{item.nodeid} has no @check: every check has an id, a title and a why")
+        raise pytest.UsageError(f"{item.nodeid} has no @check: every check needs an id, a title and a why")
     if not IDENTIFIER.fullmatch(mark.kwargs["identifier"]):
         raise pytest.UsageError(
-            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be capitals and two digits"
+            f"{item.nodeid}: {mark.kwargs['identifier']!r} is refused: must be 1 to 4 capitals and 2 or 3 digits"
         )
     return dict(mark.kwargs)
 
@@ -137,9 +138,9 @@ def judged(mark: dict[str, Any], part: str, call: pytest.CallInfo[None], note: s
     return Result(
         **known,
         verdict="fail",
-        expected="a check that comes to a verdict",
+        expected="a check that reaches a verdict",
         found=plain(f"{type(error).__name__}: {first}"),
-        cure="mend the check, or what it trips over on the host",
+        cure="fix the check, or what it fails on",
     )
 
 
@@ -156,6 +157,8 @@ class Frame:
         self.config, self.look = config, look
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
+        self.unleft: dict[str, str] = {}
+        """Host -> why who watches it does not know what was found."""
 
     def pytest_collectstart(self) -> None:
         """While files of checks are imported, hosts answer."""
@@ -218,8 +221,19 @@ class Frame:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A host out of reach is not one that conforms."""
         decided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if session.exitstatus in decided and not (
+            self.config.getoption("--only") or self.config.getoption("--severity")
+        ):
+            self._leave()
         if self.gone and session.exitstatus in decided:
             session.exitstatus = STATUS["not reached"]
+
+    def _leave(self) -> None:
+        """Have each host that is declared to tell know what all checks have found of it."""
+        for name, found in self.results.items():
+            seen = self.look.hosts[name]
+            if why := leave(seen, _host_report(name, seen, found), time.time()):
+                self.unleft[name] = why
 
     def report(self) -> Report:
         """All that was found."""

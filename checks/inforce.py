@@ -42,7 +42,7 @@ TOLD = {"After": "After", "Wants": "Wants", "Requires": "Requires", "PartOf": "P
 TOLD |= {"Sockets": "TriggeredBy", "Service": "Triggers"}
 # Links that start ours: the unit that pulls them in, and what it is to pull.
 PULLS = re.compile(r".*/([^/]+)\.(wants|requires|upholds)/([^/]+)")
-RELOAD = f"`systemctl daemon-reload`, and {DEPLOY}"
+RELOAD = f"`systemctl daemon-reload`, then {DEPLOY}"
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,17 @@ def wrong(folder: str, kept: Iterable[Kept], locked: Mapping[str, Artefact], nam
     for one in kept:
         where = f"{folder}/{one.version}"
         if one.listed is None:
-            yield f"{where} has no list of its files"
+            yield f"{where} has no list of files"
             continue
         sums = {line[66:]: line[:64] for line in one.listed.split("\n") if len(line) > 66}
         names = {file.name for file in one.files} - {"SHA256SUMS"}
         yield from (f"{where}/{file} is missing" for file in sorted(sums.keys() - names))
-        yield from (f"{where}/{file} is in no list" for file in sorted(names - sums.keys()))
+        yield from (f"{where}/{file} is not listed" for file in sorted(names - sums.keys()))
         for file in one.files:
             if file.name not in sums:
                 continue
             row = locked.get(sums[file.name])
             if name and one.version == name and row is None:
-                yield f"{where}/{file.name} is listed with another sum than the lock's"
+                yield f"{where}/{file.name} is listed with a different SHA-256 than the lock's"
             elif (file.sha256 and file.sha256 != sums[file.name]) or (row and row.size and file.size != row.size):
-                yield f"{where}/{file.name} has another content"
+                yield f"{where}/{file.name} has different contents"

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from checks.backend import UnknownHost, connect
+from checks.backend import UnknownHost, reach
+from checks.backend import load as targets_of
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
@@ -143,23 +144,47 @@ class Box:
         return desired(self.rig, self.facts())
 
 
-def boxes(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
+Rigs = Mapping[str, Rig]
+"""Host -> what it is to be."""
+
+
+def boxes(
+    inventory: str, limit: str | None, judge: Callable[[Rigs], object] = lambda rigs: None
+) -> tuple[list[Box], list[str]]:
     """Connect to an inventory's hosts; returns them, and the names of those out of reach.
+
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        judge: Is told what they are to be before any of them is reached, and raises where that is no good.
 
     Raises:
         click.ClickException: the inventory is refused, or the limit names nothing.
     """
+    rigs: dict[str, Rig] = {}
     try:
-        reached, gone = connect(inventory, limit)
+        state, targets = targets_of(inventory, limit)
     except (UnknownHost, SystemExit) as error:
         raise click.ClickException(str(error)) from None
-    found = []
-    for name, target in reached.items():
+    for name, target in targets.items():
         try:
-            found.append(Box(name, load(target.data.get("rig")), target))
+            rigs[name] = load(target.data.get("rig"))
         except Invalid as error:
             raise click.ClickException(f"{name}: {error}") from None
-    return found, gone
+    judge(rigs)
+    gone = reach(state, targets)
+    return [Box(name, rigs[name], target) for name, target in targets.items() if name not in gone], gone
+
+
+def alone(inventory: str, rigs: Rigs) -> None:
+    """Refuse more than one host.
+
+    Raises:
+        click.UsageError: there are several; the text has their names.
+    """
+    if len(rigs) > 1:
+        listed = ", ".join(sorted(rigs))
+        raise click.UsageError(f"{inventory} has {len(rigs)} hosts: name one with --limit: {listed}")
 
 
 def leave(gone: list[str]) -> None:

@@ -35,7 +35,7 @@ def managed(rig: Rig) -> None:
     """Leave out what only a driver can be asked that deploys bring."""
     with_cards(rig)
     if not rig.driver.managed:
-        pytest.skip("the driver is the operator's own")
+        pytest.skip("the driver is not managed")
 
 
 def no(differences: Sequence[Difference]) -> None:
@@ -172,7 +172,7 @@ def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:
     """
     made = driver_plan(rig, facts)
     if not isinstance(made, DriverPlan):
-        raise Drift("a host that a deploy accepts", "; ".join(made.reasons), "do what each sentence says")
+        raise Drift("a host that deploy accepts", "; ".join(made.reasons), "resolve each of these")
     return made
 
 

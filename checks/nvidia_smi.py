@@ -25,4 +25,4 @@ def answer(survey: Survey, name: str, read: Callable[[int, str, str], T]) -> T:
             raise ValueError("it was not asked")
         return read(said.status, said.out, said.err)
     except ValueError as error:
-        raise Drift("an answer of nvidia-smi", error, f"{LOG}, then reboot") from None
+        raise Drift("an answer from nvidia-smi", error, f"{LOG}, then reboot") from None

@@ -14,6 +14,7 @@ import pytest
 from _pytest.config import create_terminal_writer
 from _pytest.terminal import TerminalReporter
 
+from checks import plain
 from checks.frame import Frame
 from checks.results import Result
 
@@ -95,6 +96,8 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
             self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")
+        for target, why in self.frame.unleft.items():
+            self._tw.line(f"{target}: who watches it is not told of this: {plain(why)}")
 
 
 class Silent(Reporter):  # type: ignore[misc] # as that

@@ -13,9 +13,9 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines.container import Container
 from rigwright.host.plan import Desired
 
-RESTART = "`systemctl reset-failed` and `systemctl restart` that unit"
+RESTART = "run `systemctl reset-failed` and `systemctl restart` on that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
-CONTAINED = "it runs in a container, of which I01 to I07 say what is in force"
+CONTAINED = "runs in a container, which I01 to I07 check"
 Services = Mapping[str, tuple[UnitFile, Unit]]
 
 

@@ -16,9 +16,9 @@ WRITABLE = 0o022
 
 @check(
     "A01",
-    "each service's user has a number of its own, and a group",
+    "each service user has its own UID and primary group",
     severity="critical",
-    why="the kernel knows numbers alone: who has the same one reads the service's memory and answers in its place",
+    why="the kernel only sees numbers: an account with the same UID reads the service's memory and impersonates it",
 )
 def test_numbers(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -28,31 +28,31 @@ def test_numbers(survey: Survey, rig: Rig) -> None:
         if user is None:
             continue  # B01
         same = [one.name for one in accounts.users if one.uid == user.uid]
-        twins += [f"{one} with the number {user.uid} of {name}" for one in same if one != name]
+        twins += [f"{one} with UID {user.uid} of {name}" for one in same if one != name]
         twins += [f"{name} twice" for _ in same if same.count(name) > 1][:1]
         others = [one.name for one in accounts.users if one.gid == user.gid and one.name not in (name, *same)]
         others += [one.name for one in accounts.groups if one.gid == user.gid and one.name != name]
-        groups += [f"{one} with the group number {user.gid} of {name}" for one in others]
+        groups += [f"{one} with GID {user.gid} of {name}" for one in others]
         if accounts.named(user.gid).split("/")[0] != name:
             odd.append(f"{name} in the group {accounts.named(user.gid)}")
         if user.uid not in SYSTEM:
-            odd.append(f"{name} with the number {user.uid}")
-    cure = "`userdel` who is none of ours (with --force: the number has processes)"
-    expect(told(twins) or "none but them", "none but them", cure)
-    cure = "`userdel` who is none of ours, `groupdel --force` what is, or give it another number"
-    expect(told(groups) or "none but them", "none but them", cure)
+            odd.append(f"{name} with UID {user.uid}")
+    cure = "`userdel --force` the account that is not Rigwright's"
+    expect(told(twins) or "no others", "no others", cure)
+    cure = "`userdel` or `groupdel --force` what is not Rigwright's, or change its GID"
+    expect(told(groups) or "no others", "no others", cure)
     expect(
         told(odd) or "a system user in a group of its own",
         "a system user in a group of its own",
-        "stop its unit, `userdel` it, and deploy again: it is made anew",
+        "stop its unit, `userdel` it, and re-run deploy to create it again",
     )
 
 
 @check(
     "A02",
-    "it is in no group but its own, and nobody is in that",
+    "service users are in no group but their own, and nobody else is in that",
     severity="critical",
-    why="a group opens disks, cards, passwords or the other services' sockets, in either direction",
+    why="group membership grants access to disks, cards, passwords or other services' sockets, in either direction",
 )
 def test_groups(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -64,9 +64,9 @@ def test_groups(survey: Survey, rig: Rig) -> None:
         if gid != user.gid
     ]
     expect(
-        told(beside) or "its own group alone",
-        "its own group alone",
-        "`gpasswd --delete USER GROUP`, then `systemctl restart` its unit, which keeps the groups that it began with",
+        told(beside) or "only its own group",
+        "only its own group",
+        "`gpasswd --delete USER GROUP`, then `systemctl restart` its unit, which keeps its groups until then",
     )
     inside = [
         f"{member} in {one.name}"
@@ -77,29 +77,31 @@ def test_groups(survey: Survey, rig: Rig) -> None:
             )
         )
     ]
-    cure = "`gpasswd --delete USER GROUP`, and `gpasswd --administrators '' GROUP` for who runs it"
+    cure = "`gpasswd --delete USER GROUP`, and `gpasswd --administrators '' GROUP` for group administrators"
     expect(told(inside) or "nobody", "nobody", cure)
 
 
 @check(
     "A03",
-    "it and its group have no password",
+    "service users and their groups have no password",
     severity="critical",
-    why="who knows it, or any of an empty one, becomes the service's user",
+    why="anyone who knows the password, or anyone at all if it is empty, can become the service user",
 )
 def test_passwords(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     words = [(one.name, one.password) for one in accounts.ours]
     words += [(f"group {one.name}", one.group_password) for one in accounts.ours]
     found = [f"{name}: {word}" for name, word in words if word != "none"]
-    expect(told(found) or "none", "none", "`usermod --password '!' USER`, for a group `groupmod --password '!' GROUP`")
+    expect(
+        told(found) or "none", "none", "`usermod --password '!' USER`, or for a group `groupmod --password '!' GROUP`"
+    )
 
 
 @check(
     "A04",
-    "nothing lies where its home is said to be",
+    "service users' home directories do not exist",
     severity="high",
-    why="keys and start files in a home are what logs in, and what programs obey",
+    why="SSH keys in a home directory allow logins, and programs obey the startup files there",
 )
 def test_home(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -107,54 +109,54 @@ def test_home(survey: Survey, rig: Rig) -> None:
     expect(
         f"something at {', '.join(sorted(homes))}" if accounts.home else "nothing",
         "nothing",
-        f"look at what it is, then `rm -r {' '.join(sorted(homes))}`",
+        f"check what it is, then `rm -r {' '.join(sorted(homes))}`",
     )
 
 
 @check(
     "A05",
-    "the shell that refuses logins is the distribution's",
+    "the nologin shell is the distribution's",
     severity="critical",
-    why="with another program there, every account that cannot log in can",
+    why="a replaced nologin gives a shell to every account that must not log in",
 )
 def test_shell(survey: Survey, rig: Rig) -> None:
     shell = survey.read(ACCOUNTS).shell
     expect(
-        shell.found or "no file of its own",
-        " or ".join(shell.listed) or "what a package brings",
-        f"`apt-get install --reinstall login`, which brings {NO_LOGIN}",
+        shell.found or "no regular file",
+        " or ".join(shell.listed) or "a packaged file",
+        f"`apt-get install --reinstall login`, which provides {NO_LOGIN}",
         holds=shell.found in shell.listed,
     )
 
 
 @check(
     "A06",
-    "no rule of the host's names it",
+    "no sudo, polkit or similar rule names a service user",
     severity="critical",
-    why="by sudo, polkit and the like a service becomes root, or a local user the service",
+    why="such a rule lets a service become root, or a local user become the service",
 )
 def test_rules(survey: Survey, rig: Rig) -> None:
     found = sorted({str(one) for one in survey.read(ACCOUNTS).rules})
-    expect(told(found) or "none", "none", "take the line out of that file, with `visudo -f FILE` where it is sudo's")
+    expect(told(found) or "none", "none", "remove the line from that file (sudo: with `visudo -f FILE`)")
 
 
 @check(
     "A07",
-    "nothing but its unit starts something as it",
+    "nothing but its unit runs anything as a service user",
     severity="high",
-    why="cron, at and user managers know no sandbox",
+    why="cron, at and user managers run outside the unit's sandbox",
 )
 def test_spools(survey: Survey, rig: Rig) -> None:
     found = sorted(survey.read(ACCOUNTS).spools)
-    cure = "take away what is named: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or a file's line"
+    cure = "remove it: `crontab -r -u USER`, `atrm`, `loginctl disable-linger USER`, or the line in that file"
     expect(told(found) or "nothing", "nothing", cure)
 
 
 @check(
     "A08",
-    "no process has its number but those of its unit",
+    "only its unit's processes run under a service user's UID",
     severity="critical",
-    why="who runs as the service's user reads its key, and answers for it",
+    why="a process with the service's UID can read its key and impersonate it",
 )
 def test_processes(survey: Survey, rig: Rig) -> None:
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
@@ -166,26 +168,26 @@ def test_processes(survey: Survey, rig: Rig) -> None:
         for one in survey.read(ACCOUNTS).processes
         if not units.get(one.user, set()) & set(one.unit.split("/")) and not one.unit.startswith(f"/system.slice/{TRY}")
     ]
-    expect(told(sorted(found)) or "none", "none", "find out who has started it, and `kill` it")
+    expect(told(sorted(found)) or "none", "none", "find out what started it, and `kill` it")
 
 
 @check(
     "A09",
-    "its number is in nobody's range of subordinate ones",
+    "no subordinate ID range includes a service user",
     severity="high",
-    why="whose range has it can be the service inside of a container",
+    why="the owner of such a range can become the service user inside a container",
 )
 def test_subordinate(survey: Survey, rig: Rig) -> None:
     found = sorted(map(str, survey.read(ACCOUNTS).subordinate))
-    cure = "take the line out: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
+    cure = "remove the range: `usermod --del-subuids FIRST-LAST USER`, or --del-subgids"
     expect(told(found) or "none", "none", cure)
 
 
 @check(
     "A10",
-    "only root can change who is who, and what root runs",
+    "only root can change account files and what root runs",
     severity="critical",
-    why="who writes the lists of users is root with the next login",
+    why="anyone who can write the account files is root at the next login",
 )
 def test_files(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -196,27 +198,27 @@ def test_files(survey: Survey, rig: Rig) -> None:
         if one.uid != 0 or one.mode & WRITABLE or (one.path in secret and one.mode & 0o007)
     ]
     cure = "`chown root FILE`, and `chmod go-w FILE`; 640 for shadow and gshadow, 440 for sudoers"
-    expect(told(found) or "root's files", "root's files", cure)
+    expect(told(found) or "files owned by root", "files owned by root", cure)
 
 
 @check(
     "A11",
-    "root alone has root's number",
+    "only root has UID 0",
     severity="critical",
-    why="whoever has it is root, by another name and password",
+    why="any other account with UID 0 is root under another name and password",
 )
 def test_root(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
     names = Counter(one.name for one in accounts.users if one.uid == 0)
     found = sorted(names.elements())
-    expect(", ".join(found), "root", "`userdel` who is none of yours; with --force, for its number has processes")
+    expect(", ".join(found), "root", "`userdel --force` every such account but root")
 
 
 @check(
     "A12",
-    "what systemd has made for it is its own",
+    "runtime directories belong to their service users",
     severity="high",
-    why="where its number has changed since, its socket is somebody else's, or it cannot start again",
+    why="after a UID change, the socket belongs to another user, or the service cannot start",
 )
 def test_folders(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -228,5 +230,5 @@ def test_folders(survey: Survey, rig: Rig) -> None:
         one = there.get(folder(instance))
         if one and user and (one.uid != user.uid or one.gid not in groups):
             found.append(f"{one.path} of user {one.uid} and group {accounts.named(one.gid)}")
-    cure = "give the user and its group their numbers back, or `systemctl restart` its unit"
-    expect(told(found) or "each one's own", "each one's own", cure)
+    cure = "restore the UID and GID, or `systemctl restart` its unit"
+    expect(told(found) or "directories of their own users", "directories of their own users", cure)

@@ -24,9 +24,9 @@ def said(found: Answer) -> str:
 
 @check(
     "S04",
-    "systemd alone holds its port, on the loopback interface",
+    "only systemd holds the instance's port, on the loopback interface",
     severity="critical",
-    why="the API has no TLS and one key; whoever else holds the port is sent that key",
+    why="the API has no TLS and a single key: anything else that holds the port is sent that key",
 )
 def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
     service, socket = names(instance.port)
@@ -37,13 +37,18 @@ def test_listens_on_loopback(survey: Survey, instance: Instance) -> None:
     expect(found, wanted, f"systemctl restart {socket}, or {DEPLOY}", holds=holder(instance.port).holds(at))
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {service}")})
     held = [*others, *([] if all(one.systemd for one in there) else ["not systemd"])]
-    expect(", ".join(held) or "systemd", "systemd", f"end who listens there, and {DEPLOY}")
+    expect(", ".join(held) or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
     gates = survey.read(GATES)
     for unit in (socket, service):
         expect(f"{unit} {gates.gate(unit).active}", f"{unit} active", DEPLOY)
 
 
-@check("S05", "no key or a wrong key is turned away", severity="critical", why="every local user could use the model")
+@check(
+    "S05",
+    "the instance rejects missing and wrong keys",
+    severity="critical",
+    why="every local user could use the model",
+)
 def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
     found = {what: answer(requests, f"{instance.name}: {what}").said for what in ("no key", "wrong key")}
@@ -51,28 +56,33 @@ def test_wrong_keys_are_refused(survey: Survey, instance: Instance) -> None:
     expect(served or "401 for both", "401 for both", f"systemctl restart {instance.unit}, or {DEPLOY}")
 
 
-@check("S06", "it answers a completion", severity="critical", why="an open port is not an answer")
+@check(
+    "S06",
+    "the instance answers a completion request",
+    severity="critical",
+    why="an open port does not prove that the model answers",
+)
 def test_answers(survey: Survey, instance: Instance) -> None:
     requests = survey.read(REQUESTS)
     # what is between its socket and the port is ours, too
     for what, unit in (("socket", instance.unit), ("port", names(instance.port)[0])):
         found = answer(requests, f"{instance.name}: {what}")
         if instance.kind.answered(found.body) != 1:
-            step = f"look at `journalctl -u {unit}`, then systemctl restart {unit}"
-            raise Drift(f"one token at its {what}", said(found), step)
+            step = f"see `journalctl -u {unit}`, then systemctl restart {unit}"
+            raise Drift(f"one token from its {what}", said(found), step)
 
 
 @check(
     "S13",
-    "it serves its model by its name, piece by piece",
+    "the instance serves its model by name and streams answers",
     severity="critical",
-    why="clients ask for a model by name, and show an answer as it comes",
+    why="clients request a model by name and show tokens as they arrive",
 )
 def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: Service) -> None:
     if service.models is None or service.streamed is None:
-        pytest.skip("its kind of engine does not")
+        pytest.skip("not supported by this kind of engine")
     requests = survey.read(REQUESTS)
-    step = f"look at `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
+    step = f"see `journalctl -u {instance.unit}`, then systemctl restart {instance.unit}"
     models = answer(requests, f"{instance.name}: models")
     name = named(models.body)
     expect(
@@ -84,7 +94,7 @@ def test_serves_its_model_streamed(survey: Survey, instance: Instance, service: 
     streamed = answer(requests, f"{instance.name}: streamed")
     events = [line for line in streamed.body.splitlines() if line]
     if not (events[-1:] == ["data: [DONE]"] and len(events) > 1):
-        raise Drift("events, of which the last is [DONE]", said(streamed), step)
+        raise Drift("events ending in [DONE]", said(streamed), step)
 
 
 def named(body: str) -> str | None:

@@ -14,7 +14,7 @@ from rigwright.host.preflight import HOME
     "B01",
     "each service has a user that cannot log in",
     severity="high",
-    why="a service account with a shell is a way in",
+    why="a service account with a login shell is a way in",
 )
 def test_users(survey: Survey, rig: Rig) -> None:
     accounts = survey.read(ACCOUNTS)
@@ -26,27 +26,32 @@ def test_users(survey: Survey, rig: Rig) -> None:
 
 @check(
     "B02",
-    "only root can write where software and records lie",
+    "only root can write to the software and state directories",
     severity="critical",
-    why="whoever can write there runs code as the service, or as root at the next deploy",
+    why="anyone who can write there runs code as the service, or as root at the next deploy",
 )
 def test_roots_are_not_writable(survey: Survey) -> None:
     loose = [str(one) for one in survey.read(OURS).loose]
-    cure = "chown it to root and take write permission from group and others"
-    expect(told(loose) or "root's files", "root's files", cure)
+    cure = "`chown root` it and `chmod go-w` it"
+    expect(told(loose) or "files owned by root", "files owned by root", cure)
 
 
-@check("B03", "dpkg is not half done", severity="high", why="a half-configured package stops every later install")
+@check(
+    "B03",
+    "dpkg reports no broken or half-configured packages",
+    severity="high",
+    why="a half-configured package blocks every later install",
+)
 def test_dpkg_is_consistent(survey: Survey) -> None:
     said = " ".join(survey.read(GROUND).audit.split())
-    expect(said or "nothing to complain of", "nothing to complain of", "run `dpkg --configure -a`")
+    expect(said or "no complaints", "no complaints", "run `dpkg --configure -a`")
 
 
 @check(
     "B04",
-    "the packages that it stands on are installed",
+    "the packages that the rig needs are installed",
     severity="high",
-    why="without them a service does not start again, or the next deploy has nothing to fetch with",
+    why="without them a service does not restart, or the next deploy cannot fetch anything",
 )
 def test_packages(survey: Survey) -> None:
     missing = survey.read(GROUND).missing

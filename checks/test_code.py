@@ -20,7 +20,7 @@ from rigwright.serving.units import ANYBODYS
 COMPILED_TO = (f"{COMPILED}/", f"{CACHES}/", "/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108
 # A driver that its operator has installed is no package's; another check says whether it is one driver.
 DRIVERS = re.compile(r".*/lib(cuda|nvidia|nvcu|nvoptix|nvrtc)[^/]*")
-UNKNOWN = "no package has brought it"
+UNKNOWN = "not from any package"
 """What the survey says of code that it knows no package of."""
 # What nginx writes over the words that it was started with, and over its variables.
 TITLE = re.compile("nginx: (master|worker|cache manager|cache loader) process ?")
@@ -30,9 +30,9 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
 
 @check(
     "S21",
-    "processes run code that lies where it was loaded from, and that is the package's or the engine's",
+    "running code matches the files on disk, which come from a package or the engine",
     severity="critical",
-    why="a library that was replaced, removed or put into a process computes something else",
+    why="a library that was replaced, deleted or injected changes what is computed",
 )
 def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -46,16 +46,16 @@ def test_code(survey: Survey, rig: Rig, desired: Desired) -> None:
             if _compiled(one, what, path) or (rig.cards and DRIVERS.fullmatch(path) and judged.get(path) == UNKNOWN):
                 continue
             if what == "unnamed":
-                wrong.append(f"{who} runs code of no file{f' ({path})' if path else ''}")
+                wrong.append(f"{who} runs code that is in no file{f' ({path})' if path else ''}")
             elif what != "file":
                 wrong.append(f"{who} runs {path}, which was {what}")
             elif path in judged:
                 wrong.append(f"{one.name} runs {path}: {judged[path]}")
             elif path.startswith(f"{rig.installations}/") and not path.startswith(own):
-                wrong.append(f"{who} runs {path}, which is another engine's")
+                wrong.append(f"{who} runs {path} of another engine")
         if process.exe.removesuffix(" (deleted)") != unit.program and not _interpreted(one, unit, process):
             wrong.append(f"{who} runs {process.exe}, not {unit.program}")
-    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings that back; then "
+    cure = "`dpkg --verify` lists changed files, `apt-get install --reinstall` restores them; then "
     none(wrong, "the declared programs and their libraries", cure + RESTART)
 
 
@@ -73,9 +73,9 @@ def _interpreted(one: UnitFile, unit: Unit, process: Process) -> bool:
 
 @check(
     "S25",
-    "services beside instances run with the words and variables of their units",
+    "services other than instances run with their units' arguments and environment",
     severity="critical",
-    why="another configuration, or a variable that somebody set for all services, lets others in",
+    why="another configuration, or a variable set for all services, lets others in",
 )
 def test_words(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -84,18 +84,18 @@ def test_words(survey: Survey, rig: Rig, desired: Desired) -> None:
     wrong = [f"{name} has no process" for name, (_, unit) in beside.items() if not unit.processes]
     for one, unit, process in each(beside):
         wrong += [f"{named(one, unit, process)} has {said}" for said in _worded(one, process, process.pid == unit.main)]
-    none(wrong, "the words and variables of their units", RESTART)
+    none(wrong, "the arguments and environment of their units", RESTART)
 
 
 def _worded(one: UnitFile, process: Process, main: bool) -> Iterable[str]:
     wanted = program(one.text)
     title = TITLE.match(" ".join(process.words))
     if not title and process.words != wanted:
-        yield f"the words {' '.join(process.words)[:200]}"
+        yield f"arguments {' '.join(process.words)[:200]}"
     elif title and (main or title[1] == "master"):
         had = " ".join(process.words)[title.end() :].rstrip().split(" ")
         if had != wanted:
-            yield f"the words {' '.join(had)[:200]}"
+            yield f"arguments {' '.join(had)[:200]}"
     given = dict(
         variable.partition("=")[::2]
         for name, value in settings(one.text)

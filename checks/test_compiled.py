@@ -11,16 +11,18 @@ from rigwright.engines.kind import Service
 
 @check(
     "S15",
-    "what it has compiled is its own",
+    "only the instance can write to its compile cache",
     severity="critical",
-    why="it runs that code: whoever can write there runs code as the service",
+    why="the engine runs that code: anyone who can write there runs code as the service",
 )
 def test_compiled_is_its_own(survey: Survey, rig: Rig, instance: Instance, service: Service) -> None:
     if not service.cache:
-        pytest.skip("its kind of engine compiles nothing")
+        pytest.skip("this kind of engine compiles nothing")
     found, user = survey.read(COMPILED), rig.user(instance)
     own = found.own[service.cache]
-    cure = f"stop {instance.unit}, remove {rig.cache(instance)} and {WARM}, and {DEPLOY}"
+    cure = f"stop {instance.unit}, remove {rig.cache(instance)} and {WARM}, then {DEPLOY}"
     expect(f"{own.owner or 'nobody'} with mode {own.mode:o}", f"{user} with mode 700", cure)
-    expect(", ".join(own.others), "files of nobody else in it", cure, holds=not own.others)
-    expect(", ".join(found.loose), "nothing that others can change in what it begins with", cure, holds=not found.loose)
+    expect(", ".join(own.others), "only its own files in it", cure, holds=not own.others)
+    expect(
+        ", ".join(found.loose), "no file that others can change in its initial contents", cure, holds=not found.loose
+    )

@@ -19,42 +19,42 @@ from rigwright.nvidia.packages import verdicts
 
 @check(
     "K03",
-    "container toolkit and Docker are the locked ones, all of each",
+    "container toolkit and Docker have the locked versions, all of their packages",
     severity="high",
-    why="their packages are made for each other: of two versions, containers start without cards or not at all",
+    why="the packages only work as a set: with mixed versions, containers start without cards or not at all",
 )
 def test_packages(survey: Survey, rig: Rig, containers: object) -> None:
     plan, there = planned(survey, rig), packages(survey)
     if not plan.groups:
-        pytest.skip("all of them are the distribution's")
+        pytest.skip("all come from the distribution")
     wrong = [line for group in plan.groups for line in differing(group, there)]
     none(" and ".join(f"{group.name} {group.version}" for group in plan.groups), wrong, DEPLOY)
 
 
 @check(
     "K04",
-    "the packages that containers stand on are held",
+    "container packages are held",
     severity="high",
-    why="an upgrade at night restarts Docker's daemon, and whatever runs on it ends",
+    why="an unattended upgrade restarts the Docker daemon and stops its containers",
 )
 def test_held(survey: Survey, rig: Rig, containers: object) -> None:
     plan = planned(survey, rig)
     if not plan.holds:
-        pytest.skip("all of them are the distribution's")
+        pytest.skip("all come from the distribution")
     holds = set(survey.read(CONTAINERS).holds)
-    none("all of them held", [f"{name} is not held" for name in plan.holds if name not in holds], DEPLOY)
+    none("all held", [f"{name} is not held" for name in plan.holds if name not in holds], DEPLOY)
 
 
 @check(
     "K05",
-    "apt can verify the archives of toolkit and Docker",
+    "apt can verify the container toolkit's and Docker's archives",
     severity="high",
-    why="with a key that apt no longer takes, neither can be installed or repaired from there",
+    why="with a key that apt no longer accepts, neither can be installed or repaired",
 )
 def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
     plan = planned(survey, rig)
     if not plan.groups or rig.bundle_folder:
-        pytest.skip("nothing comes from an archive of ours")
+        pytest.skip("no package comes from an archive that Rigwright set up")
     read = {one.source: one for one in survey.read(CONTAINER_ARCHIVES).read}
     unknown = []
     for group in plan.groups:
@@ -71,19 +71,19 @@ def test_archives(survey: Survey, rig: Rig, containers: object) -> None:
 
 @check(
     "K06",
-    "no source names an archive of ours a second time",
+    "no other apt source duplicates ours",
     severity="high",
-    why="apt reads no lists at all where two sources of one archive name two keys: no update comes any more",
+    why="two sources with different keys for one archive make apt read no lists at all: no more updates",
 )
 def test_leftovers(survey: Survey, rig: Rig, containers: object) -> None:
-    none("no other source of the same archives", planned(survey, rig).leftovers, f"{DEPLOY} by setting them aside")
+    none("no other source of the same archives", planned(survey, rig).leftovers, f"{DEPLOY}: it moves them aside")
 
 
 @check(
     "K07",
-    "the settings of containers lie there as rendered",
+    "container configuration files are as deployed",
     severity="high",
-    why="a pin, a source or a unit's part that is not there any more shows weeks later, at an upgrade or a boot",
+    why="a missing pin, source or drop-in only shows weeks later, at an upgrade or a boot",
 )
 def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
     seen = survey.read(CONTAINERS)
@@ -95,40 +95,40 @@ def test_settings(survey: Survey, rig: Rig, containers: object) -> None:
         if one is None or one.kind != "file":
             wrong.append(f"{file.path} is {one.kind if one else 'not there'}")
         elif one.sha256 != hashlib.sha256(file.text.encode()).hexdigest():
-            wrong.append(f"{file.path} has another text")
+            wrong.append(f"{file.path} has different contents")
         elif (one.mode, one.uid, one.gid) != (file.mode, 0, 0):
             wrong.append(f"{file.path} has mode {one.mode} of {one.uid}:{one.gid}")
     wrong += [f"{path} is not declared" for path in paths(rig) if path in there]
-    none("all of them as rendered", wrong, DEPLOY)
+    none("all as deployed", wrong, DEPLOY)
 
 
 @check(
     "K08",
-    "no package of another toolkit or Docker is there beside ours",
+    "no other container toolkit or Docker is installed",
     severity="high",
-    why="two runtimes of one name, and which of them a container gets depends on the order of an upgrade",
+    why="with two runtimes of the same name, the order of an upgrade decides which one a container gets",
 )
 def test_replaced(survey: Survey, rig: Rig, containers: object) -> None:
     seen, plan = survey.read(CONTAINERS), planned(survey, rig)
-    half = [f"the installation of {name} was not ended" for name in seen.half]
-    none("none of them", [*plan.removed, *half], f"{DEPLOY}; `dpkg --audit` says more")
+    half = [f"the installation of {name} was not completed" for name in seen.half]
+    none("none", [*plan.removed, *half], f"{DEPLOY}; see `dpkg --audit`")
 
 
 @check(
     "K09",
-    "the package files that are kept are the locked ones",
+    "stored container packages are the locked ones",
     severity="high",
-    why="they are what is installed again once the archive has dropped them",
+    why="they are reinstalled from once the archive has dropped them",
 )
 def test_kept(survey: Survey, rig: Rig, containers: object) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
     found = survey.read(CONTAINERS).kept
     if not any(found.values()):
-        pytest.skip("none are kept")
+        pytest.skip("none are stored")
     folder, differing_files = f"{store(rig)}/kept", list[str]()
     for name, sets in found.items():
         group = rig.container_groups[name]
         rows = {row.sha256: row for row in group.packages.values()}
         differing_files += of_kept(f"{folder}/{name}", sets, rows, group.kept)
-    cure = f"remove that folder of {folder}: what is installed stays, and the next version's files are kept again"
-    none("kept package files as they were fetched", differing_files, cure)
+    cure = f"remove that directory in {folder}: installed packages stay, and the next version is stored again"
+    none("stored packages as downloaded", differing_files, cure)

@@ -33,16 +33,16 @@ CALLED = {
     "storage-driver": "Driver",
     "labels": "Labels",
 }
-REFRESH = f"`systemctl start {REFRESH_UNIT}`, and `journalctl -u {REFRESH_UNIT}` if it stays so"
+REFRESH = f"`systemctl start {REFRESH_UNIT}`, and see `journalctl -u {REFRESH_UNIT}` if that does not help"
 # Addresses may have a user and his password in them.
 USER = re.compile(r"(?<=://)[^/@\s\"]+(?=@)")
 
 
 @check(
     "C01",
-    "what runs containers is new enough for the specs of cards",
+    "container engines are new enough for CDI",
     severity="high",
-    why="an older one reads no such spec, and its containers start without cards",
+    why="older versions ignore CDI specs, and their containers start without cards",
 )
 def test_engines(survey: Survey, rig: Rig, containers: object) -> None:
     there = packages(survey)
@@ -53,10 +53,10 @@ def test_engines(survey: Survey, rig: Rig, containers: object) -> None:
         if not name:
             wrong.append(f"no {engine}")
         elif numbers(there[name]) < numbers(least):
-            wrong.append(f"{name} {upstream(there[name])}, and {least} is needed")
+            wrong.append(f"{name} {upstream(there[name])}, but {least} or newer is required")
         elif engine == "docker" and (said := _version(survey)) and numbers(said) < numbers(least):
-            wrong.append(f"the daemon that runs is Docker {said}, and {least} is needed")
-    none("each engine that is declared", wrong, DEPLOY)
+            wrong.append(f"the running daemon is Docker {said}, but {least} or newer is required")
+    none("every declared engine", wrong, DEPLOY)
 
 
 def _version(survey: Survey) -> str:
@@ -67,9 +67,9 @@ def _version(survey: Survey) -> str:
 
 @check(
     "C02",
-    "Docker's daemon.json has what is declared",
+    "Docker's daemon.json has the declared options",
     severity="high",
-    why="what is not in it is lost at the daemon's next start, and containers that want cards with it",
+    why="options missing there are lost at the daemon's next start, and with them containers that need cards",
 )
 def test_options(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -78,14 +78,14 @@ def test_options(survey: Survey, rig: Rig, containers: object) -> None:
         pytest.skip("no options are declared")
     seen = survey.read(CONTAINERS)
     if seen.record and daemon.record(seen.record) is None:
-        cure = "remove it: what is in daemon.json then counts as its operator's"
-        raise Drift(f"{store(rig)}/daemon.json, which says which options are ours", "one that cannot be read", cure)
+        cure = "remove it: all options in daemon.json then count as not managed"
+        raise Drift(f"{store(rig)}/daemon.json, which lists the managed options", "an unreadable one", cure)
     try:
         there = daemon.options(seen.options)
     except Unreadable as error:
-        raise Drift(f"options in {daemon.PATH}", str(error), "put it right, and deploy again") from None
+        raise Drift(f"options in {daemon.PATH}", str(error), "correct it, then re-run deploy") from None
     wrong = [f"{'.'.join(path)} is {USER.sub('...', json.dumps(found))}" for path, found in _other(wanted, there)]
-    none("each option as it is declared", wrong, DEPLOY)
+    none("each option as declared", wrong, DEPLOY)
 
 
 def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -99,10 +99,10 @@ def _other(wanted: dict[str, Any], there: Any, above: tuple[str, ...] = ()) -> I
 
 @check(
     "C03",
-    "Docker's daemon runs with the options that are declared",
+    "the Docker daemon runs with the declared options",
     severity="high",
-    why="what was written after its start counts from the next one, which comes at a bad time",
-    blind="options that a daemon does not tell of: GET /info names some of them",
+    why="options written after the daemon's start wait for its next one, which comes at a bad time",
+    blind="options that the daemon does not report: GET /info lists some of them",
 )
 def test_in_force(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -116,13 +116,13 @@ def test_in_force(survey: Survey, rig: Rig, containers: object) -> None:
         runtime = runtimes.get("nvidia") if isinstance(runtimes, dict) else None
         path = wanted["runtimes"]["nvidia"]["path"]
         if not isinstance(runtime, dict):
-            wrong.append("it has no runtime nvidia")
+            wrong.append("it has no nvidia runtime")
         elif runtime.get("path") != path:
-            wrong.append(f"its runtime nvidia is {json.dumps(runtime.get('path'))}")
+            wrong.append(f"its nvidia runtime is {json.dumps(runtime.get('path'))}")
         folders = said.get("CDISpecDirs") or []
         if not {"/run/cdi", "/var/run/cdi"} & set(map(str, folders)):
-            wrong.append("it reads no specs of cards")
-    none("each option as it is declared", wrong, RESTART)
+            wrong.append("it does not read CDI specs")
+    none("each option as declared", wrong, RESTART)
 
 
 def _means(option: str, wanted: Any, said: Any) -> bool:
@@ -134,50 +134,50 @@ def _means(option: str, wanted: Any, said: Any) -> bool:
 
 @check(
     "C05",
-    "the spec names the cards and the driver as they are",
+    "the CDI spec matches the cards and the driver",
     severity="critical",
-    why="a spec of the driver before names libraries that are gone: no container with cards starts",
+    why="a spec of the previous driver names libraries that are gone: no container with cards starts",
 )
 def test_spec(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
     seen = survey.read(CONTAINERS)
     spec = next((one for one in seen.specs if one.path == SPEC), None)
     if spec is None or spec.kind != KIND:
-        raise Drift(f"a spec of {KIND} at {SPEC}", spec.kind if spec and spec.kind else "none", REFRESH)
+        raise Drift(f"a CDI spec of {KIND} at {SPEC}", spec.kind if spec and spec.kind else "none", REFRESH)
     wrong = [f"{path} is not there" for path in spec.missing]
     wrong += [
-        f"{path} is of {found[1]}, and {seen.loaded or 'none'} is loaded"
+        f"{path} has version {found[1]}, the loaded driver {seen.loaded or 'none'}"
         for path in spec.paths
         if (found := DRIVER.search(path)) and found[1] != seen.loaded
     ]
     if not any(DRIVER.search(path) for path in spec.paths):
-        wrong.append("it names no file of a driver")
+        wrong.append("it names no driver files")
     said = survey.read(CARDS).answers["gpus"]
     cards, _ = those_that_answer(said.status, said.out)
     wrong += [f"it has no card {card.uuid}" for card in cards if card.uuid not in spec.names]
-    wrong += ["it has no device all"] if "all" not in spec.names else []
-    none("each card and each file of the driver that is loaded", wrong, REFRESH)
+    wrong += ["it has no device 'all'"] if "all" not in spec.names else []
+    none("all cards and all files of the loaded driver", wrong, REFRESH)
 
 
 @check(
     "C06",
-    "one spec names the cards, and no other",
+    "no other CDI spec describes the cards",
     severity="high",
-    why="of two, the older one wins or neither does: what was written by hand does not follow the driver",
+    why="of two specs the older one wins or neither does, and a handwritten one does not follow the driver",
 )
 def test_one_spec(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
     others = [
         one.path for one in survey.read(CONTAINERS).specs if one.path != SPEC and one.kind.startswith("nvidia.com/")
     ]
-    none(f"{SPEC} alone", others, f"`rm {' '.join(others)}` if nobody needs what it says")
+    none(f"{SPEC} alone", others, f"`rm {' '.join(others)}` if nothing needs it")
 
 
 @check(
     "C07",
-    "the spec is written anew at boot, and after each change of the driver",
+    "the CDI spec is regenerated at boot and after each driver change",
     severity="high",
-    why="a spec that nobody writes is that of the driver before, after the next upgrade or boot",
+    why="a spec that nobody regenerates describes the previous driver after the next upgrade or boot",
 )
 def test_units(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
@@ -191,12 +191,12 @@ def test_units(survey: Survey, rig: Rig, containers: object) -> None:
         if row.get("ActiveState") == "failed":
             wrong.append(f"{unit} has failed ({row.get('Result')})")
         if row.get("NeedDaemonReload") == "yes":
-            wrong.append(f"systemd has not read {unit} again")
+            wrong.append(f"systemd has not reloaded {unit}")
     if seen.get(REFRESH_PATH, {}).get("ActiveState") not in ("active", None):
-        wrong.append(f"{REFRESH_PATH} does not watch")
+        wrong.append(f"{REFRESH_PATH} is not watching")
     runs = seen.get(REFRESH_UNIT, {}).get("ExecStart", "")
     if f"argv[]=/bin/sh {program(rig)} ;" not in runs or runs.count("argv[]=") != 1:
         wrong.append(f"{REFRESH_UNIT} runs something else")
     if seen.get(REFRESH_UNIT, {}).get("ExecCondition"):
-        wrong.append(f"{REFRESH_UNIT} has a condition of its own")
-    none("both of them as we set them up", wrong, DEPLOY)
+        wrong.append(f"{REFRESH_UNIT} has an added condition")
+    none("both units as deployed", wrong, DEPLOY)

@@ -16,36 +16,34 @@ from rigwright.nvidia.cuda.compilers import toolkit_refusals
 
 @check(
     "K01",
-    "the CUDA toolkit is the locked one, unchanged",
+    "the CUDA toolkit is the locked one, unmodified",
     severity="critical",
-    why="engines load its libraries at every start, and the next build is made with its compiler",
+    why="engines load its libraries at every start, and the next build uses its compiler",
 )
 def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     wanted = desired.toolkit
     if wanted is None or not wanted.folder:
-        pytest.skip("no instance uses a card" if wanted is None else "the operator's own is used")
-    as_recorded(survey.read(TREES).tree(wanted.folder), f"remove {wanted.folder} and {DEPLOY}")
+        pytest.skip("no instance uses a card" if wanted is None else "the toolkit at cuda_root is used")
+    as_recorded(survey.read(TREES).tree(wanted.folder), f"remove {wanted.folder}, then {DEPLOY}")
 
 
 @check(
     "K02",
-    "the CUDA toolkit compiles right, and for the rig's cards",
+    "the CUDA toolkit compiles correctly, and for the rig's cards",
     severity="critical",
-    why="nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants: the model answers noise",
+    why="nvcc 13.2.0 and 13.2.1 miscompile the unpacking of low-bit quants: the model answers with garbage",
 )
 def test_compiler(survey: Survey, rig: Rig, desired: Desired) -> None:
     wanted = desired.toolkit
     if wanted is None:
         pytest.skip("no instance uses a card")
     version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
-    step = f"remove {wanted.folder} and {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
-    expect(
-        version[1] if version else "no answer", f"{wanted.root}/bin/nvcc to say its version", step, holds=bool(version)
-    )
+    step = f"remove {wanted.folder}, then {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
+    expect(version[1] if version else "no answer", f"the version of {wanted.root}/bin/nvcc", step, holds=bool(version))
     against = toolkit_refusals(rig, version[1] if version else "")
     expect(
         "; ".join(against),
-        "a compiler that nothing speaks against",
-        "then remove the engines and deploy again",
+        "a suitable compiler",
+        "then remove the engines and re-run deploy",
         holds=not against,
     )

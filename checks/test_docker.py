@@ -25,9 +25,9 @@ SWARM = {"2377", "7946"}  # ports (docs.docker.com/engine/swarm, "Open protocols
 
 @check(
     "C04",
-    "Docker's daemon is reached at its socket alone, by root and its group",
+    "the Docker daemon is reachable only through its socket, by root and its group",
     severity="critical",
-    why="who reaches it is root: any container may have the whole host",
+    why="access to the daemon is root access: any container may mount the whole host",
 )
 def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -36,7 +36,7 @@ def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
         there = daemon.options(survey.read(CONTAINERS).options)
     # from its next start on
     hosts = there["hosts"] if isinstance(there.get("hosts"), list) else []
-    wrong = [f"it is to listen on {one}" for one in hosts if not str(one).startswith(("fd://", "unix://"))]
+    wrong = [f"it is configured to listen on {one}" for one in hosts if not str(one).startswith(("fd://", "unix://"))]
     figures = [str(there.get(METRICS, "")), *(said for name, said in given(seen.arguments) if name == METRICS)]
     known = {one.rpartition(":")[2] for one in figures} | (SWARM if seen.swarm else set())
     wrong += [f"it listens on {one}" for one in seen.listens if one.rpartition(":")[2] not in known]
@@ -45,22 +45,22 @@ def test_reached(survey: Survey, rig: Rig, containers: object) -> None:
             wrong.append(f"its socket {path} has mode {lying.mode:o} of {lying.owner}:{lying.group}")
         if lying.listed:
             wrong.append(f"its socket {path} has an access list")
-    cure = "take that out of its unit, docker.socket or daemon.json, and restart it; `setfacl -b` takes a list away"
-    none("its socket alone, of root and its group", wrong or ([] if seen.sockets else ["it has none"]), cure)
+    cure = "remove that from its unit, docker.socket or daemon.json, and restart it; `setfacl -b` removes access lists"
+    none("only its socket, of root and its group", wrong or ([] if seen.sockets else ["none"]), cure)
 
 
 @check(
     "C08",
-    "no container that runs has its cards by the older way",
+    "running containers get their cards through CDI",
     severity="low",
-    why="at the next `systemctl daemon-reload`, which each upgrade may do, it loses them until it is started again",
+    why="any other way loses them at the next `systemctl daemon-reload`, which any upgrade may do, until a restart",
 )
 def test_carded(survey: Survey, rig: Rig, containers: object) -> None:
     with_cards(rig)
     with_docker(rig)
-    old = [f"{name} has them by {how}" for name, how in _told(survey, "carded") if how != "cdi"]
-    cure = "start it again with `--device nvidia.com/gpu=all`, or in a compose file with `driver: cdi`"
-    expect("by specs", "; ".join(old), cure, holds=not old)
+    old = [f"{name} gets them from {how}" for name, how in _told(survey, "carded") if how != "cdi"]
+    cure = "recreate it with `--device nvidia.com/gpu=all`, or `driver: cdi` in a compose file"
+    expect("; ".join(old) or "CDI", "CDI", cure)
 
 
 def _told(survey: Survey, what: str) -> list[list[str]]:
@@ -72,16 +72,16 @@ def _told(survey: Survey, what: str) -> list[list[str]]:
     found = survey.read(CONTAINERS).daemon
     rows: list[list[str]] | None = getattr(found, what) if found else []
     if rows is None:
-        raise Drift("Docker's word for what runs on it", "none", RESTART)
+        raise Drift("Docker's list of running containers", "none", RESTART)
     return rows
 
 
 @check(
     "C09",
-    "no container publishes a port past a firewall that closes this host",
+    "no container publishes a port past the host's firewall",
     severity="low",
-    why="Docker's own rules come before the host's: ufw says that a port is closed, and it is open to everybody",
-    blind="ports of podman's containers, which are its own process's: a firewall keeps others from them as from any",
+    why="Docker's rules come before the host's: ufw reports a port as closed while it is open to everyone",
+    blind="ports of podman containers, which belong to podman's own process: a firewall covers them like any other",
 )
 def test_published(survey: Survey, rig: Rig, containers: object) -> None:
     with_docker(rig)
@@ -91,10 +91,10 @@ def test_published(survey: Survey, rig: Rig, containers: object) -> None:
     try:
         closed = Scenery(rig, survey.read(FIREWALL)).closed()
     except ValueError as error:
-        raise Drift("rules that can be read", str(error), "look at `nft list ruleset`") from None
+        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
     if not closed:
-        pytest.skip("no firewall closes this host to others")
+        pytest.skip("no firewall protects this host")
     declared = {one.address for one in places(rig)}
-    open_ = [f"{name} publishes {port} of {at or 'every address'}" for name, at, port in ports if at not in declared]
-    cure = "publish it on 127.0.0.1 alone (`-p 127.0.0.1:PORT:PORT`), or keep others out in the chain DOCKER-USER"
-    none(f"none, as {closed} closes this host", open_, cure)
+    open_ = [f"{name} publishes {port} on {at or 'all addresses'}" for name, at, port in ports if at not in declared]
+    cure = "publish it on 127.0.0.1 only (`-p 127.0.0.1:PORT:PORT`), or drop others in the chain DOCKER-USER"
+    none(f"none, as {closed} protects this host", open_, cure)

@@ -18,7 +18,7 @@ from rigwright.envs.installer import installer
 
 @check(
     "L01",
-    "it was made of what is locked, with the declared options",
+    "the engine was built from the locked inputs with the declared options",
     severity="critical",
     why="another source or option is another program",
 )
@@ -30,7 +30,7 @@ def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> N
     except (ValueError, KeyError, TypeError, RecursionError):
         found = None
     if found is None:
-        raise Drift(f"a record of how {installation.folder} was made", "none that can be read", cure)
+        raise Drift(f"a build record of {installation.folder}", "none that is readable", cure)
     wanted = json.loads(json.dumps(installation.record))
     differ = sorted(key for key in {**wanted, **found} if not _same({key: wanted.get(key)}, {key: found.get(key)}))
     expect(_some(found, differ), _some(wanted, differ), cure, holds=_same(wanted, found))
@@ -38,9 +38,9 @@ def test_build_record(survey: Survey, rig: Rig, installation: Installation) -> N
 
 @check(
     "L02",
-    "its files are the ones that were installed",
+    "the engine's files are unmodified",
     severity="critical",
-    why="a changed binary is either damage or somebody else's",
+    why="a changed binary means damage or tampering",
 )
 def test_files_are_unchanged(
     survey: Survey,
@@ -51,14 +51,16 @@ def test_files_are_unchanged(
 ) -> None:
     as_recorded(survey.read(TREES).tree(rig.installed(installation.folder)), again(rig, installation))
     if not pytestconfig.getoption("--deep"):
-        record_property("how", "verified before and not touched since; --deep reads them")
+        record_property("how", "verified earlier and unchanged since; --deep reads it again")
 
 
-@check("L03", "it starts and says its version", severity="critical", why="a missing library shows here first")
+@check(
+    "L03", "the engine starts and reports its version", severity="critical", why="a missing library shows up here first"
+)
 def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).version(rig, installation)
     if not command:
-        pytest.skip("has no command that only says its version")
+        pytest.skip("has no command to report its version")
     said = survey.read(PROGRAMS)[version_of(installation.name)]
     holds = said.status == 0 and wanted in said.text
     last = said.text.strip()[-200:] or f"exit status {said.status}"
@@ -67,17 +69,17 @@ def test_it_starts(survey: Survey, rig: Rig, installation: Installation) -> None
 
 @check(
     "L05",
-    "it holds machine code for exactly the rig's cards",
+    "the engine has machine code for exactly the rig's cards",
     severity="critical",
-    why="a card without code of its own fails at the first request, or compiles for minutes at every start",
+    why="a card without native code fails at the first request, or compiles for minutes at every start",
 )
 def test_machine_code(survey: Survey, rig: Rig, installation: Installation) -> None:
     command, wanted = installer(rig, installation).machine_code(rig, installation)
     if not command:
-        pytest.skip("nothing of it is compiled for the rig's cards")
+        pytest.skip("nothing in it is compiled for the rig's cards")
     said = survey.read(PROGRAMS)[code_of(installation.name)]
     cure = again(rig, installation)
-    expect(said.text.strip()[-200:], "a list of its machine code", cure, holds=said.status == 0)
+    expect(said.text.strip()[-200:], "a list of its GPU architectures", cure, holds=said.status == 0)
     listed = set(re.findall(r"\bsm_[0-9]+[a-z]?\b", said.text))
     expect(", ".join(sorted(listed)) or "none", ", ".join(sorted(wanted)), cure)
 
@@ -97,4 +99,4 @@ def _same(wanted: object, found: object) -> bool:
 
 def again(rig: Rig, installation: Installation) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installed(installation.folder)} and {DEPLOY}"
+    return f"remove {rig.installed(installation.folder)}, then {DEPLOY}"

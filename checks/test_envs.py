@@ -22,35 +22,35 @@ CLOCK = 2.0
 
 @check(
     "V01",
-    "an environment has the locked distributions, and no other",
+    "the environment has exactly the locked packages",
     severity="critical",
-    why="one more, or another version, is other code in the same process",
+    why="an extra package, or another version, is other code in the same process",
 )
 def test_distributions(survey: Survey, rig: Rig, environment: Environment) -> None:
     described = survey.read(TREES).distributions[prefix(rig.installed(environment.folder))]
     found, expected = {one for name in described if (one := _package(name))}, wanted(environment)
     cure = again(rig, environment)
-    expect(", ".join(sorted(found - expected)), "no other than the locked ones", cure, holds=found <= expected)
-    expect(", ".join(sorted(expected - found)), "none of the locked ones missing", cure, holds=found >= expected)
+    expect(", ".join(sorted(found - expected)), "only the locked ones", cure, holds=found <= expected)
+    expect(", ".join(sorted(expected - found)), "all of the locked ones", cure, holds=found >= expected)
 
 
 @check(
     "V02",
-    "the driver can run the CUDA that an environment is for",
+    "the driver supports the environment's CUDA version",
     severity="critical",
-    why="a newer one than the driver's fails at the first call, whatever is compiled for the cards",
+    why="a CUDA newer than the driver supports fails at the first call, whatever is compiled for the cards",
 )
 def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
     least = environment.least_driver
     if not least:
-        pytest.skip("nothing in it is for CUDA")
+        pytest.skip("nothing in it needs CUDA")
     found = sorted({one.driver for one in gpus(survey, rig) if int(one.driver.partition(".")[0]) < least})
     expect(found, [], f"install a driver of branch {least} or newer")
 
 
 @check(
     "V03",
-    "its machine code is for the rig's cards",
+    "the environment has machine code for the rig's cards",
     severity="critical",
     why="a library without code for a card fails at its first call",
 )
@@ -65,34 +65,34 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
 
 @check(
     "V04",
-    "what patches have changed is what they say, and what runs was started after it",
+    "patched files are as declared, and were patched before the processes started",
     severity="critical",
-    why="a patch that was lost, or that nobody has loaded, changes nothing: the fault that it is for is back",
-    blind="what a process loads by itself from elsewhere, once it runs",
+    why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
+    blind="what a process loads from elsewhere once it runs",
 )
 def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
     if not environment.patches:
-        pytest.skip("nothing of it is patched")
+        pytest.skip("nothing in it is patched")
     found, wanted_ = survey.read(PATCHED), files(rig, environment)
     cure = again(rig, environment)
     for path, digest in wanted_.items():
         expect(f"{path}: {found.files[path].digest or 'nothing'}", f"{path}: {digest}", cure)
     stale = [f"{path}: {name}" for path in wanted_ for name in found.files[path].stale]
-    expect(", ".join(stale[:SHOWN]), "nothing compiled of another file", cure, holds=not stale)
+    expect(", ".join(stale[:SHOWN]), "no bytecode of another file", cure, holds=not stale)
     instead = [f"{path}: {name}" for path in wanted_ for name in found.files[path].shadowed]
-    expect(", ".join(instead[:SHOWN]), "nothing that is imported in its place", cure, holds=not instead)
+    expect(", ".join(instead[:SHOWN]), "nothing that shadows it", cure, holds=not instead)
     written = max(found.files[path].written for path in wanted_)
     units = [one.unit for one in rig.instances if one.installed_as == environment.name]
     early = [
         f"process {one.pid} of {unit}" for unit in units for one in found.units[unit] if one.begun < written - CLOCK
     ]
     cure = f"systemctl restart {' '.join(units)}"
-    expect(", ".join(early[:SHOWN]), "processes that began later", cure, holds=not early)
+    expect(", ".join(early[:SHOWN]), "processes started later", cure, holds=not early)
 
 
 def again(rig: Rig, environment: Environment) -> str:
     """A folder with its marker is never installed again by itself."""
-    return f"remove {rig.installed(environment.folder)} and {DEPLOY}"
+    return f"remove {rig.installed(environment.folder)}, then {DEPLOY}"
 
 
 def _package(described: str) -> str:

@@ -9,14 +9,14 @@ from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 
 SHOWN = 3
-RULES = "find the rule by `nft list ruleset` or `iptables-save`, and delete it there and where it is loaded from"
+RULES = "find the rule with `nft list ruleset` or `iptables-save`, and delete it there and in its source file"
 
 
 def _scenery(survey: Survey, rig: Rig) -> Scenery:
     try:
         return Scenery(rig, survey.read(FIREWALL))
     except ValueError as error:
-        raise Drift("rules that can be read", str(error), "look at `nft list ruleset`") from None
+        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
 
 
 def _first(found: Iterator[str]) -> str:
@@ -27,9 +27,9 @@ def _first(found: Iterator[str]) -> str:
 
 @check(
     "R02",
-    "no rule leads others to its ports, or its clients elsewhere",
+    "no packet filter rule redirects others to the rig's ports, or its clients elsewhere",
     severity="critical",
-    why="a redirected port is one more that nobody declared; and who is led away gives his key to somebody else",
+    why="a redirect opens a port that nobody declared, or sends clients and their keys to somebody else",
 )
 def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
     expect(_first(_scenery(survey, rig).misled()) or "nothing", "nothing", RULES)
@@ -37,9 +37,9 @@ def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
 
 @check(
     "R03",
-    "no rule keeps out who is to reach its ports",
+    "no packet filter rule blocks clients from the rig's ports",
     severity="critical",
-    why="the service answers this host, and nobody else",
+    why="the service answers this host and nobody else",
 )
 def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
     expect(_first(_scenery(survey, rig).kept_out()) or "nobody", "nobody", RULES)
@@ -47,25 +47,25 @@ def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
 
 @check(
     "R09",
-    "its answers find their way",
+    "replies to clients are routed",
     severity="high",
-    why="who asks from there waits for an answer that never leaves this host",
+    why="clients wait for answers that never leave this host",
 )
 def test_answers_are_routed(survey: Survey, rig: Rig) -> None:
     lost = survey.read(FIREWALL).unrouted
-    found = "; ".join(f"the way to {client} is {why}" for client, why in lost.items())
-    expect(found or "they do", "they do", "find it by `ip route` and `ip rule`, and delete it")
+    found = "; ".join(f"the route to {client} is {why}" for client, why in lost.items())
+    expect(found or "replies are routed", "replies are routed", "find it with `ip route` and `ip rule`, and delete it")
     shaped = ", ".join(survey.read(FIREWALL).shaped)
-    expect(shaped or "no queue that loses them", "no queue that loses them", "`tc qdisc del dev INTERFACE root`")
+    expect(shaped or "no lossy queue", "no lossy queue", "`tc qdisc del dev INTERFACE root`")
 
 
 @check(
     "R10",
-    "what older programs than nft have set can be read",
+    "rules set by tools older than nft can be read",
     severity="high",
-    why="rules that nobody can read may lead anybody anywhere",
+    why="rules that cannot be read may redirect anyone anywhere",
 )
 def test_legacy(survey: Survey, rig: Rig) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
-    step = "apt-get install iptables, and look at what iptables-legacy-save prints"
-    expect(", ".join(unread) or "nothing unread", "nothing unread", step)
+    step = "apt-get install iptables, and see what iptables-legacy-save prints"
+    expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)

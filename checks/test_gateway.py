@@ -28,15 +28,15 @@ Listener = tuple[str, ListenerEntry]
 EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 LATER = 2  # seconds: what notes the settings does so once workers with them answer
-LOG = f"look at `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
+LOG = f"see `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
 SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key"}
 
 
 @check(
     "D01",
-    "systemd alone holds its ports, on the declared addresses and nowhere else",
+    "only systemd holds the listener's port, and only on the declared addresses",
     severity="critical",
-    why="whoever holds one in its stead is sent the keys; on another network, models are everybody's",
+    why="anything else that holds it is sent the keys; on another network, the models are open to everyone",
 )
 def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listener) -> None:
     port = listener[1].port
@@ -47,15 +47,15 @@ def test_listens_where_it_is_declared(survey: Survey, rig: Rig, listener: Listen
     others = sorted({name for one in there for name in one.holders if not name.endswith(f" of {GATEWAY_UNIT}")})
     unheld = [] if all(one.systemd for one in there) else ["not systemd"]
     found = ", ".join([*others, *unheld])
-    expect(found or "systemd", "systemd", f"end who listens there, and {DEPLOY}")
+    expect(found or "systemd", "systemd", f"stop what listens there, then {DEPLOY}")
     expect(survey.read(GATES).gate(f"{PREFIX}{port}.socket").active, "active", DEPLOY)
 
 
 @check(
     "D02",
-    "its processes run, with the declared settings",
+    "the gateway's processes run with the declared settings",
     severity="high",
-    why="settings that were changed, by hand or by a run that died, let others in, or nobody",
+    why="settings changed by hand or by an interrupted deploy let others in, or nobody",
 )
 def test_processes_are_current(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     made, gates = door(rig, OWNED), survey.read(GATES)
@@ -80,7 +80,12 @@ def _of(said: str, key: str) -> str:
     return value if isinstance(value, str) else "no text"
 
 
-@check("D03", "its exposure is within the budget", severity="high", why="a hole in it is a hole in the box")
+@check(
+    "D03",
+    "the gateway's exposure level is within budget",
+    severity="high",
+    why="a hole in the gateway is a hole in the box",
+)
 def test_exposure(survey: Survey, gateway: tuple[str, Gateway]) -> None:
     for unit in (GATEWAY_UNIT, ROUTER_UNIT):
         level = survey.read(GATES).gate(unit).exposure or "10"
@@ -89,9 +94,9 @@ def test_exposure(survey: Survey, gateway: tuple[str, Gateway]) -> None:
 
 @check(
     "D04",
-    "who has no key, or one that is none, is turned away where keys are needed, and served where they are not",
+    "the listener rejects missing and wrong keys where it requires one, and only there",
     severity="critical",
-    why="models would be everybody's; or clients without a key would be locked out",
+    why="models would be open to everyone, or clients without a key locked out",
 )
 def test_keys(survey: Survey, listener: Listener) -> None:
     name, entry = listener
@@ -104,26 +109,26 @@ def test_keys(survey: Survey, listener: Listener) -> None:
 
 @check(
     "D05",
-    "of engines nothing but OpenAI's API is open",
+    "the listener exposes only the engines' OpenAI API",
     severity="critical",
-    why="engines have paths that take no key, read their memory, or end them",
+    why="engines have endpoints that need no key, read their memory, or shut them down",
 )
 def test_closed_paths(survey: Survey, rig: Rig, listener: Listener) -> None:
     requests = survey.read(REQUESTS)
-    found = {path: answer(requests, f"{listener[0]}: {path}").said for path in closed(rig)}
+    found = {path: answer(requests, f"{listener[0]}: {path}").said for path in closed(rig, listener[1])}
     opened = [f"{path} ({code})" for path, code in found.items() if code not in ("400", "403", "404")]
     expect(", ".join(opened) or "nothing", "nothing", DEPLOY)
 
 
-@check("D06", "its certificate is valid for 14 days more", severity="high", why="clients will refuse it")
+@check("D06", "the listener's certificate is valid for another 14 days", severity="high", why="clients will reject it")
 def test_certificate(survey: Survey, listener: Listener) -> None:
     shown = _shown(survey, listener)
     now = datetime.now(timezone.utc)
-    step = "deploy again, which renews one of your own authority; or give a new cert_file"
+    step = "re-run deploy, which renews certificates of your own CA; or provide a new cert_file"
     ends, begins = shown.not_valid_after_utc, shown.not_valid_before_utc
     expect(f"until {ends:%Y-%m-%d}", f"until {now + EXPIRY:%Y-%m-%d} or later", step, holds=ends >= now + EXPIRY)
     expect(
-        f"from {begins:%Y-%m-%d}", f"from {now:%Y-%m-%d} or before", f"set the clocks, or {step}", holds=begins <= now
+        f"from {begins:%Y-%m-%d}", f"from {now:%Y-%m-%d} or earlier", f"set the clock, or {step}", holds=begins <= now
     )
 
 
@@ -141,9 +146,9 @@ def _shown(survey: Survey, listener: Listener) -> "Certificate":
 
 @check(
     "D13",
-    "its certificate is the declared one",
+    "the listener's certificate is the declared one",
     severity="critical",
-    why="clients refuse one of another authority; or they were told to trust somebody else",
+    why="clients reject a certificate of another CA, or were told to trust somebody else's",
 )
 def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> None:
     shown, entry = _shown(survey, listener), listener[1]
@@ -165,19 +170,24 @@ def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> No
     try:
         shown.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature):
-        raise Drift("one of your own authority", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
+        raise Drift("a certificate of your own CA", f"one of {shown.issuer.rfc4514_string()[:80]}", step) from None
     wanted = sans(entry.names, [entry.address])
     expect(", ".join(of_certificate(shown)), ", ".join(sorted(wanted)), step)
 
 
-@check("D07", "each name that is offered is answered to", severity="high", why="clients are told that there is none")
+@check(
+    "D07",
+    "the listener answers for every model name that it offers",
+    severity="high",
+    why="clients are told that there is no such model",
+)
 def test_names_resolve(survey: Survey, rig: Rig, listener: Listener) -> None:
     if listener[1].keys:
-        pytest.skip("clients need a key here, of which nobody but its holder has more than a hash")
+        pytest.skip("clients need a key here, and the host has only hashes of keys")
     requests = survey.read(REQUESTS)
     found = {name: answer(requests, f"{listener[0]}: model {name}").said for name in names(rig, listener[1])}
     lacking = [f"{name} ({said})" for name, said in found.items() if said != "200"]
-    expect(", ".join(lacking) or "all answer", "all answer", LOG)
+    expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
     shown = answer(requests, f"{listener[0]}: keyless 0").body
     aliases = rig.gateway.aliases if rig.gateway else {}
     wanted = sorted(name for name in found if name not in aliases)
@@ -191,26 +201,28 @@ def _ids(said: str) -> list[str]:
         return ["no list"]
 
 
-@check("D08", "every instance that answers is offered", severity="high", why="a card serves nobody")
+@check("D08", "the gateway forwards requests to the instance", severity="high", why="the instance's cards serve nobody")
 def test_instances_are_in(survey: Survey, offered: Instance) -> None:
     gates = survey.read(GATES)
     expect(gates.gate(offered.unit).active, "active", DEPLOY)
     restart = f"systemctl restart {offered.unit}"
     expect(gates.offered.get(offered.name, "nothing"), offered.socket, restart)
-    expect("left out" if offered.name in gates.out else "in", "in", f"it does not answer: {LOG}, and {restart}")
+    expect(
+        "left out" if offered.name in gates.out else "in", "in", f"the instance does not answer: {LOG}, then {restart}"
+    )
 
 
-@check("D09", "nobody but the gateway reads what it has", severity="critical", why="it has the keys of engines")
+@check("D09", "only the gateway can read its files", severity="critical", why="they hold the engines' keys")
 def test_secrets(survey: Survey, gateway: tuple[str, Gateway]) -> None:
-    cure = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}; of its log, `chmod 640` the files and `chmod 750` the folder"
+    cure = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}; for logs, `chmod 640` the files, `chmod 750` the directory"
     expect(", ".join(survey.read(GATES).loose) or "none", "none", cure)
 
 
 @check(
     "D10",
-    "its log is put away each day",
+    "the gateway's log is rotated daily",
     severity="low",
-    why="it grows until the disk is full, and with it what else needs room",
+    why="it grows until the disk is full, for everything else on it too",
 )
 def test_log_is_rotated(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     gates = survey.read(GATES)
@@ -224,9 +236,9 @@ def test_log_is_rotated(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) 
 
 @check(
     "D11",
-    "the keys that it takes are those of its file, and no others",
+    "the gateway accepts exactly the keys in its keys file",
     severity="critical",
-    why="a key that nobody knows of lets somebody in, and one that was taken away still does",
+    why="an unknown key lets somebody in, and a revoked one still works",
 )
 def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     declared = gateway[1]
@@ -243,9 +255,9 @@ def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -
 
 @check(
     "D14",
-    "the keys that its next start takes are those of its file, and no others",
+    "the gateway will accept exactly the keys in its keys file after a restart",
     severity="critical",
-    why="a key that somebody wrote down on the host lets him in after a restart",
+    why="a key that somebody added on the host works after a restart",
 )
 def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
     declared = gateway[1]
@@ -257,11 +269,11 @@ def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) ->
 
 @check(
     "D12",
-    "its workers are those that its last start, or reload by systemd, began",
+    "nginx workers date from the gateway's last start or reload by systemd",
     severity="high",
-    why="settings that nginx was given by hand are in no file any more, and nobody sees them",
+    why="settings given to nginx by hand are no longer in any file, so nobody sees them",
 )
 def test_workers_are_known(survey: Survey, gateway: tuple[str, Gateway]) -> None:
     later = survey.read(GATES).gate(GATEWAY_UNIT).later
-    found = f"workers that began {later} s after" if later > LATER else "none of later"
-    expect(found, "none of later", f"systemctl reload {GATEWAY_UNIT}")
+    found = f"workers started {later}s later" if later > LATER else "no later ones"
+    expect(found, "no later ones", f"systemctl reload {GATEWAY_UNIT}")

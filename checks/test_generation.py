@@ -21,15 +21,15 @@ from rigwright.weights.sharing import config_path
 
 @check(
     "G01",
-    "the current generation is the declared one, unchanged",
+    "the current generation is the declared one, unmodified",
     severity="high",
-    why="the next start or boot serves something else than the inventory says",
+    why="the next start or boot serves something other than the inventory says",
 )
 def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
     found = survey.read(GENERATIONS)
     current = next((kept for kept in found.kept if found.current == f"generations/{kept.number}"), None)
     if current is None:
-        raise Drift("a generation that current leads to", found.current or "no link", DEPLOY)
+        raise Drift("a generation that `current` points to", found.current or "no link", DEPLOY)
     declared = {path: f"{sha256(text)} {mode(text)}" for path, text in wanted.files.items()}
     declared |= {path: f"-> {target}" for path, target in wanted.links.items()}
     others = sorted(path for path in {**declared, **current.files} if declared.get(path) != current.files.get(path))
@@ -37,47 +37,45 @@ def test_current(survey: Survey, rig: Rig, wanted: Generation) -> None:
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     expect(f"{said}{more}", f"the declared files in generation {current.number}", DEPLOY, holds=not others)
     expect(current.sealed[:12], wanted.digest[:12], DEPLOY)
-    expect(
-        "an activation that was cut off", "an activation that has come to its end", DEPLOY, holds=not found.activating
-    )
+    expect("an interrupted activation", "a completed activation", DEPLOY, holds=not found.activating)
 
 
 @check(
     "G02",
-    "systemd has read it",
+    "systemd has loaded the current generation",
     severity="high",
-    why="after a crash or a boot, systemd starts what it has read",
+    why="after a crash, systemd starts what it has loaded",
 )
 def test_systemd_has_read_it(survey: Survey, wanted: Generation) -> None:
     units = survey.read(SYSTEMD)
     read = units.value("rigwright.target", "Description").rpartition(" ")[2]
     expect(read or "no generation", wanted.mark, DEPLOY)
     stale = [name for name in wanted.unit_files if units.value(name, "NeedDaemonReload") == "yes"]
-    none((f"{name} as it was before" for name in stale), "all units as their files say", DEPLOY)
+    none((f"an older {name}" for name in stale), "all units as in their files", DEPLOY)
 
 
 @check(
     "G03",
-    "there is an earlier generation to go back to, or none was ever made",
+    "earlier generations are complete, for rollback",
     severity="low",
-    why="a rollback needs one that is whole",
+    why="a rollback needs a complete generation",
 )
 def test_way_back(survey: Survey, rig: Rig) -> None:
     found, known = survey.read(GENERATIONS), survey.read(TREES)
     gone = sorted(PurePosixPath(path).name for path in known.gone if path.startswith(f"{rig.generations}/"))
     told = f"{', '.join(gone)} gone"
-    expect(told, "every generation that was kept", f"put it back into {rig.generations}, or {DEPLOY}", holds=not gone)
+    expect(told, "every kept generation", f"restore it to {rig.generations}, or {DEPLOY}", holds=not gone)
     for kept in found.kept:
         if found.current == f"generations/{kept.number}":
             continue
         tree = known.tree(f"{rig.generations}/{kept.number}")
         wrong = tree.unrecorded or ", ".join(one.path for one in tree.changes if one.what in (OTHER, MISSING))
-        expect(f"{kept.number}: {wrong}", "earlier generations as they were written", DEPLOY, holds=not wrong)
+        expect(f"{kept.number}: {wrong}", "unmodified earlier generations", DEPLOY, holds=not wrong)
 
 
 @check(
     "G04",
-    "what earlier generations refer to is there",
+    "everything that earlier generations refer to exists",
     severity="low",
     why="a rollback would not start",
 )
@@ -89,19 +87,19 @@ def test_way_back_leads_somewhere(survey: Survey, rig: Rig, wanted: Generation) 
     broken = {number: paths for number, paths in gone.items() if paths and found.current != f"generations/{number}"}
     lost = sorted({path for paths in broken.values() for path in paths})
     folders = " ".join(f"{rig.generations}/{number}" for number in broken)
-    expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, and {DEPLOY}", holds=not lost)
+    expect(f"no {', '.join(lost[:3])}", "what they refer to", f"rm -r {folders}, then {DEPLOY}", holds=not lost)
 
 
 @check(
     "G05",
-    "no more lies in the configuration's folder than is known",
+    "the configuration directory holds nothing unknown",
     severity="low",
-    why="nobody knows of it, looks after it, or takes it away",
+    why="nobody knows about it, maintains it or removes it",
 )
 def test_nothing_lies_beside(survey: Survey, rig: Rig) -> None:
     found = [name for name in survey.read(GENERATIONS).beside if name not in known_names(rig)]
     paths = " ".join(f"{rig.roots.config}/{name}" for name in found)
-    expect(", ".join(found), "nothing that no deploy has written", f"rm -r {paths}", holds=not found)
+    expect(", ".join(found), "only files that a deploy wrote", f"rm -r {paths}", holds=not found)
 
 
 def sha256(text: str) -> str:

@@ -55,20 +55,22 @@ WEIGHTS = {"CPUWeight": "cpu.weight", "IOWeight": "io.weight"}
 
 @check(
     "S20",
-    "processes are in their units' groups, and nothing else limits those",
+    "processes are in their units' cgroups, and nothing else limits those",
     severity="critical",
-    why="a group that is frozen, or has a limit, answers late or not at all",
-    blind="a host whose kernel has no controllers in its one hierarchy of groups, where only freezing is seen",
+    why="a frozen or limited cgroup answers late or not at all",
+    blind="hosts without cgroup v2 controllers, where only freezing is seen",
 )
 def test_groups(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
     found, units = survey.read(PROCESSES), survey.read(UNITS)
     wrong = [
-        f"{named(one, unit, process)} is in {process.group}"
+        f"{named(one, unit, process)} is in cgroup {process.group}"
         for one, unit, process in each(services)
         if process.group != unit.group and not process.group.startswith(f"{unit.group}/")
     ]
-    wrong += [f"{name} has no group" for name, (_, unit) in services.items() if unit.main and not unit.group.strip("/")]
+    wrong += [
+        f"{name} has no cgroup" for name, (_, unit) in services.items() if unit.main and not unit.group.strip("/")
+    ]
     own = {unit.group: one for one, unit in services.values()}
     wrong += [
         f"{path} has {knob} {value or 'nothing'}, not {usual or 'nothing'}"
@@ -78,8 +80,8 @@ def test_groups(survey: Survey, rig: Rig, desired: Desired) -> None:
     ]
     none(
         wrong,
-        "groups with the limits of their units",
-        f"`systemctl revert` and restart the unit or slice that the group is of, then {DEPLOY}",
+        "cgroups with their units' limits",
+        f"`systemctl revert` and restart the cgroup's unit or slice, then {DEPLOY}",
     )
 
 

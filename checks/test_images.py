@@ -75,12 +75,12 @@ def _inside(process: Process, found: Found) -> bool:
 
 @check(
     "I01",
-    "its container is made of the locked image",
+    "the container runs the locked image",
     severity="critical",
     why="another image under the same name is another program",
 )
 def test_image(found: Found, restart: str) -> None:
-    none([] if found.locked else ["no such image in the store"], "the locked image", DEPLOY)
+    none([] if found.locked else ["image not in the store"], "the locked image", DEPLOY)
     wrong = [path for path in found.layers if path not in found.locked]
     wrong += [f"none of {path}" for path in found.locked if path not in found.layers]
     expect(", ".join(wrong[:3]), "the layers of the locked image", restart, holds=found.layers == found.locked)
@@ -88,9 +88,9 @@ def test_image(found: Found, restart: str) -> None:
 
 @check(
     "I02",
-    "its container runs the declared command, with the declared variables",
+    "the container runs the declared command with the declared environment",
     severity="critical",
-    why="an option or a variable that somebody added serves something else",
+    why="an added option or variable changes what is served",
 )
 def test_command(declared: Container, found: Found, within: list[Process], restart: str) -> None:
     first = within[0]
@@ -104,22 +104,22 @@ def test_command(declared: Container, found: Found, within: list[Process], resta
         if has.get(name) != one and (name in own or name not in cards or has.get(name) != cards[name])
     ]
     wrong += [f"the variable {name}" for name in sorted({*has} - {*wanted} - USUAL) if has[name] != cards.get(name)]
-    none(wrong, "the image's variables, those of its cards, and those that are declared", restart)
+    none(wrong, "the variables of the image, of its cards, and those declared", restart)
 
 
 @check(
     "I03",
-    "what runs in its container is its own user, without a privilege",
+    "the container runs as the service user, without privileges",
     severity="critical",
-    why="a service that is root, or may become so, takes the box along when it is taken over",
-    blind="which system calls its filter refuses: the kernel says only that there is one",
+    why="a service that is root, or can become root, compromises the box when it is taken over",
+    blind="which system calls the seccomp filter blocks: the kernel only says that there is one",
 )
 def test_privileges(survey: Survey, rig: Rig, contained: Instance, within: list[Process], restart: str) -> None:
     user = survey.read(ACCOUNTS).user(rig.user(contained))
     if user is None:
         raise Drift(f"the user {rig.user(contained)}", "none", DEPLOY)
     wrong = [f"process {one.pid} has {said}" for one in within for said in _privileged(one, user.uid, user.gid)]
-    none(wrong, f"the user {user.uid} and its group, and no privileges", restart)
+    none(wrong, f"user {user.uid} and its group, without privileges", restart)
 
 
 def _privileged(process: Process, uid: int, gid: int) -> Iterable[str]:
@@ -139,27 +139,27 @@ def _privileged(process: Process, uid: int, gid: int) -> Iterable[str]:
 
 @check(
     "I04",
-    "its container sees what is declared of the host, and writes to its own alone",
+    "the container has the declared mounts, and writes only to its own",
     severity="critical",
-    why="a folder of the host's in it is a way out, and other weights are another model",
-    blind="which of the driver's files CDI has brought to a container with cards",
+    why="a directory of the host's is a way out, and other weights are another model",
+    blind="which driver files CDI has mounted into a container with cards",
 )
 def test_mounts(declared: Container, found: Found, restart: str) -> None:
     wanted = {one.target: one.writable for one in declared.mounts}
     there = {one.target: one for one in found.mounts}
-    wrong = [f"something else at {place} than the host" for place in found.elsewhere]
+    wrong = [f"something other than the host's at {place}" for place in found.elsewhere]
     wrong += [f"nothing mounted at {place}" for place in wanted if place not in there]
     wrong += [said for one in found.mounts for said in _strange(one, wanted, bool(declared.devices))]
-    none(wrong, "what is declared, and nothing to write to but its own", restart)
+    none(wrong, "the declared mounts, writable only where they are its own", restart)
 
 
 def _strange(one: Seen, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
     if one.target in wanted:
         if one.writable != wanted[one.target]:
-            yield f"{one.target}, which it {'may' if one.writable else 'may not'} write to"
+            yield f"{one.target}, {'writable' if one.writable else 'read-only'}"
     elif one.target == "/":
         if one.kind != "overlay" or one.writable:
-            yield f"a root that is {one.kind}{', and that it may write to' if one.writable else ''}"
+            yield f"a root that is {one.kind}{', writable' if one.writable else ''}"
     elif one.target in MADE:
         if one.kind != MADE[one.target] or (one.target in ("/sys", "/sys/fs/cgroup") and one.writable):
             yield f"{one.kind} at {one.target}"
@@ -173,9 +173,9 @@ def _strange(one: Seen, wanted: dict[str, bool], cards: bool) -> Iterable[str]:
 
 @check(
     "I05",
-    "its container has no network, and namespaces of its own",
+    "the container has no network, and its own namespaces",
     severity="critical",
-    why="in the host's network it listens and sends, in the host's others it sees its neighbours",
+    why="in the host's network it listens and sends; in the host's other namespaces it sees its neighbours",
 )
 def test_namespaces(survey: Survey, found: Found, within: list[Process], restart: str) -> None:
     first = survey.read(PROCESSES).first
@@ -186,14 +186,14 @@ def test_namespaces(survey: Survey, found: Found, within: list[Process], restart
         if one.spaces.get(space) in (None, first.spaces.get(space))
     ]
     wrong += [f"the interface {name}" for name in found.interfaces if name != "lo"]
-    none(wrong, "namespaces of its own, and no interface but its own loopback", restart)
+    none(wrong, "its own namespaces, and no interface but loopback", restart)
 
 
 @check(
     "I06",
-    "its container has the device files of its cards, and no others",
+    "the container has the device files of its cards, and no others",
     severity="critical",
-    why="without them it computes on the processor, or not at all; another's card, or a disk, is not its own",
+    why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
 )
 def test_devices(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
     minors = [one.minor for one in survey.read(KERNEL).cards] if contained.cards else []
@@ -204,14 +204,14 @@ def test_devices(survey: Survey, contained: Instance, found: Found, restart: str
     wrong += [f"{path}, which is another device on the host" for path in found.forged]
     none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")
     if len(own) != len(contained.cards):
-        raise Drift(f"{len(contained.cards)} cards that the driver has", str(len(own)), DEPLOY)
+        raise Drift(f"{len(contained.cards)} cards known to the driver", str(len(own)), DEPLOY)
 
 
 @check(
     "I07",
-    "what starts and watches its container is the distribution's",
+    "conmon and podman, which run the container, are the distribution's",
     severity="critical",
-    why="conmon and podman are root, and whoever is in their place has the box",
+    why="both are root: whoever replaces them owns the box",
 )
 def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
     processes = survey.read(PROCESSES)
@@ -220,20 +220,20 @@ def test_conmon(survey: Survey, contained: Instance, found: Found, restart: str)
         if _inside(one, found):
             continue
         if one.exe != CONMON:
-            wrong.append(f"process {one.pid}, {one.exe}, beside it in its unit")
+            wrong.append(f"process {one.pid}, {one.exe}, also in its unit")
         for what, path in (entry.partition(" ")[::2] for entry in one.code):
             if what != "file" or path in processes.code:
                 wrong.append(f"{path or 'code of no file'} in {one.exe}")
-    cure = "`dpkg --verify` says what is not a package's, and `apt-get install --reinstall` brings it back; then "
-    none(wrong, f"{CONMON} with its libraries alone", cure + restart)
+    cure = "`dpkg --verify` lists changed files, `apt-get install --reinstall` restores them; then "
+    none(wrong, f"{CONMON} with only its own libraries", cure + restart)
 
 
 @check(
     "I08",
-    "no other container of ours is left",
+    "no containers are left over from earlier variants",
     severity="high",
-    why="what an earlier variant left holds cards and memory",
+    why="leftover containers hold cards and memory",
 )
 def test_nothing_is_left(survey: Survey) -> None:
-    cure = "`systemctl stop` the unit that it is of, or end its processes, and remove the folder"
-    none(survey.read(IMAGES).beside, "containers of declared instances alone", cure)
+    cure = "`systemctl stop` its unit, or end its processes, and remove the directory"
+    none(survey.read(IMAGES).beside, "only containers of declared instances", cure)

@@ -26,9 +26,9 @@ ELSEWHERE = re.compile(
 
 @check(
     "M01",
-    "what root and the services run is as its packages brought it",
+    "what root and the services run is as packaged",
     severity="critical",
-    why="whoever exchanges a program or a library of the system has all that is on it",
+    why="whoever replaces a system program or library owns the box",
 )
 def test_programs(survey: Survey, rig: Rig) -> None:
     """Of the packages that a boot, a deploy and our services need; an inode that has not changed since is not read."""
@@ -37,67 +37,67 @@ def test_programs(survey: Survey, rig: Rig) -> None:
     found = [one for one in files.findings if not rig.cards or one.package not in files.strict]
     names = " ".join(sorted({one.package for one in found})[:5])
     none(
-        "programs and libraries as packages brought them",
+        "programs and libraries as packaged",
         [f"{one.path} {one.what}" for one in found],
-        f"`apt-get install --reinstall {names}`, and find out who has changed them",
+        f"`apt-get install --reinstall {names}`, and find out what changed them",
     )
 
 
 @check(
     "M02",
-    "no program stands before one of the system's own",
+    "no program shadows one of the system's",
     severity="high",
-    why="/usr/local comes first for root: what is called systemctl there is what the next deploy runs",
+    why="/usr/local comes first in root's PATH: a systemctl there is what the next deploy runs",
 )
 def test_shadows(survey: Survey) -> None:
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if not re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    none("none of the system's own names in /usr/local", wrong, "take it away, or give it another name")
+    none("no system program's name in /usr/local", wrong, "remove or rename it")
 
 
 @check(
     "M13",
-    "programs find the system's own libraries, and no others of their names",
+    "no library shadows one of the system's",
     severity="high",
-    why="what is found first is loaded into every service at its next start",
+    why="the library that is found first is loaded into every service at its next start",
 )
 def test_libraries(survey: Survey) -> None:
     rows = survey.read(LOADER).before
     # the driver's own are N42's
     others = [row for row in rows if not re.match(r"lib(?:cuda|nvidia-|nvcuvid|nvoptix)", row[2])]
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
-    none("no others where the loader looks", wrong, "remove that line, or the library, and `ldconfig`")
+    none("no others on the loader's path", wrong, "remove that line or the library, then run `ldconfig`")
     put = survey.read(LOADER).put
-    none("no library for each program of who logs in, as a deploy does", put, "take that line out of its file")
+    none("no library preloaded for login sessions, such as a deploy's", put, "remove that line from its file")
 
 
 @check(
     "M03",
-    "apt installs nothing that nobody has signed",
+    "apt installs only signed packages",
     severity="high",
-    why="who can answer in an archive's place then has root here",
+    why="anyone who can impersonate an archive becomes root here",
 )
 def test_signed(survey: Survey) -> None:
     wrong = [f"{where}: {what}" for where, what in survey.read(PACKAGES).loose]
-    none("apt to ask for a signature", wrong, "take that line out of it")
+    none("apt to require signatures", wrong, "remove that line from it")
 
 
 @check(
     "M04",
-    "apt and dpkg run no commands but packages' own",
+    "apt and dpkg run only hooks that come with packages",
     severity="high",
-    why="root runs them at each update and each upgrade, at night too",
+    why="root runs them at each update and upgrade, unattended ones included",
 )
 def test_hooks(survey: Survey) -> None:
     wrong = [f"{path}: {what}" for path, what in survey.read(PACKAGES).hooks if path != UNATTENDED]
-    none("no commands in their configuration but packages' own", wrong, "take the file away")
+    none("only packaged hooks in their configuration", wrong, "remove the file")
 
 
 @check(
     "M05",
-    "the next boot mounts what our folders lie on",
+    "the file systems under Rigwright's directories are mounted at boot",
     severity="critical",
-    why="a disk that was mounted by hand is not there after a boot, and with it weights, engines or records",
+    why="a disk mounted by hand is gone after a boot, and with it weights, engines or records",
 )
 def test_mounts(survey: Survey) -> None:
     wrong = [
@@ -105,49 +105,49 @@ def test_mounts(survey: Survey) -> None:
         for one in survey.read(BOOT).mounts
         if not one.again and one.type not in ("overlay",)
     ]
-    none("a row of /etc/fstab, or a unit, for each mount that our folders lie on", wrong, "write it into /etc/fstab")
+    none("an /etc/fstab entry or a unit for each mount under Rigwright's directories", wrong, "add it to /etc/fstab")
 
 
 @check(
     "M06",
-    "the next boot waits for no disk that is not there",
+    "no missing disk holds up the next boot",
     severity="critical",
-    why="systemd waits for it for a minute and a half, and then asks at the console for root's password",
+    why="systemd waits 90 seconds for it, and then asks for root's password on the console",
 )
 def test_table(survey: Survey) -> None:
-    none("devices of all rows of /etc/fstab", survey.read(BOOT).away, "take the row away, or add nofail to it")
+    none("the devices of all /etc/fstab entries", survey.read(BOOT).away, "remove the entry, or add nofail to it")
 
 
 @check(
     "M07",
-    "nothing switches the box off, or starts another system in its place",
+    "nothing will shut the box down or boot another system",
     severity="high",
-    why="the box is gone when the time has come",
+    why="the box goes down at the scheduled time",
 )
 def test_shutdown(survey: Survey) -> None:
     scheduled = survey.read(BOOT).shutdown
     none("none", [scheduled] if scheduled else [], "`shutdown -c`")
-    cure = "take the line out of that file; `rm -r /run/nextroot`, and `kexec -u`"
+    cure = "remove the line from that file; for others `rm -r /run/nextroot` or `kexec -u`"
     none("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
 @check(
     "M08",
-    "after a boot one can log in over the network",
+    "SSH and the network come up at boot",
     severity="high",
-    why="a box that nobody reaches is neither checked nor repaired",
+    why="a box that nobody reaches can be neither checked nor repaired",
 )
 def test_way_in(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
     there = {name: settings.unit(name, "UnitFileState") for name in WAYS_IN}
     if not any(settings.unit(name, "LoadState") in ("loaded", "masked") for name in WAYS_IN):
-        pytest.skip("this host is reached by another program than OpenSSH's")
+        pytest.skip("this host's SSH server is not OpenSSH")
     if not {"enabled", "enabled-runtime", "alias", "static"} & set(there.values()):
         said = ", ".join(f"{name} {word}" for name, word in there.items() if word)
         raise Drift("sshd to start at boot", said, "`systemctl enable ssh`")
-    none("settings that sshd can read", settings.sshd, "mend what it says, and try it with `sshd -t`")
+    none("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
     off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
-    none("what makes the network now to do so after a boot", [f"{name} is not started" for name in off], "enable it")
+    none("the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it")
 
 
 def _off(settings: Settings, name: str) -> bool:
@@ -156,24 +156,24 @@ def _off(settings: Settings, name: str) -> bool:
 
 @check(
     "M09",
-    "nothing removes or opens what is ours at boot",
+    "systemd-tmpfiles neither removes nor opens up Rigwright's directories",
     severity="critical",
-    why="systemd-tmpfiles does at each boot, and once a day, what a line of its files says",
+    why="systemd-tmpfiles applies its rules at each boot and once a day",
 )
 def test_tmpfiles(survey: Survey) -> None:
     rows = [row for row in survey.read(SETTINGS).rows if row.kind == "tmpfiles" and not row.brought]
     none(
-        "no line for systemd-tmpfiles about folders of ours",
+        "no tmpfiles.d line about Rigwright's directories",
         [f"{row.path}: {row.line}" for row in rows],
-        "take it away",
+        "remove it",
     )
 
 
 @check(
     "M10",
-    "the boot loader starts the newest kernel, and that the whole system",
+    "the boot loader starts the newest kernel, with the system's own init and target",
     severity="high",
-    why="an older kernel may have no driver; another target, or another program than init, serves nobody",
+    why="an older kernel may lack the driver, and another target or init serves nobody",
 )
 def test_boot_loader(survey: Survey) -> None:
     boot = survey.read(BOOT)
@@ -182,69 +182,69 @@ def test_boot_loader(survey: Survey) -> None:
     wrong += [f"{path}: {word}" for path, word in boot.words if re.fullmatch(r"GRUB_DEFAULT=(?!0$|saved$|$).*", word)]
     if boot.grub:
         wrong += [f"grub.cfg: {word}" for word in boot.grub.words if ELSEWHERE.fullmatch(word)]
-        wrong += ["grub.cfg: set timeout=-1, which waits at the menu for ever"] if boot.grub.waits else []
+        wrong += ["grub.cfg: set timeout=-1, which waits at the menu forever"] if boot.grub.waits else []
         newest = kernels(survey).newest.release
         if boot.grub.kernel and boot.grub.kernel not in (newest, "vmlinuz"):
             wrong.append(f"entry {boot.grub.chosen!r}{' once' if boot.grub.once else ''}, kernel {boot.grub.kernel}")
     none(
         "the newest kernel with the system's own target and init",
         wrong,
-        "take it out of that file and run `update-grub`; `grub-set-default 0` and `grub-editenv - unset next_entry`",
+        "remove it from that file and run `update-grub`; or `grub-set-default 0` and `grub-editenv - unset next_entry`",
     )
 
 
 @check(
     "M11",
-    "the next boot's initial file system can be read to its end",
+    "the next boot's initramfs is complete",
     severity="critical",
-    why="a box whose initial file system is cut off or missing does not come up",
+    why="a box with a truncated or missing initramfs does not boot",
 )
 def test_initrd(survey: Survey) -> None:
     boot = survey.read(BOOT)
     there = kernels(survey)
     if not there.boots or not boot.makes:
-        pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
+        pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
     newest = there.newest.release
     wrong = []
     for one in (one for one in boot.initrds if one.release == newest):
         if not one.there:
             wrong.append(f"none for kernel {newest}")
         elif one.problem or not one.files:
-            wrong.append(f"that of kernel {newest} {one.problem or 'is empty'}")
+            wrong.append(f"the one of kernel {newest} {one.problem or 'is empty'}")
         else:
             wrong += [f"{path} of kernel {newest} {how}" for path, how in one.differs if "modules" not in path]
-    none("a whole initial file system with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
+    none("a complete initramfs with the system's own scripts", wrong, f"`update-initramfs -c -k {newest}`")
 
 
 @check(
     "M14",
-    "the kernel's settings open and starve nothing, and start no program of nobody's",
+    "sysctl settings expose nothing, starve nothing and run no unpackaged programs",
     severity="high",
-    why="what a core dump or a module starts is root's; a loopback interface that is routed is everybody's",
+    why="core dump and module helpers run as root; a loopback interface that is routed is open to the network",
 )
 def test_kernel_settings(survey: Survey) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]
-    none("none that does", wrong, "take the line out of that file, and `sysctl --system`")
+    none("no risky settings", wrong, "remove the line from that file, then run `sysctl --system`")
 
 
 @check(
     "M15",
-    "nobody becomes root who is asked for nothing",
+    "nobody becomes root without authentication",
     severity="critical",
-    why="every local user, and whoever takes over a service of others, has the box then",
+    why="every local user, and whoever takes over another service, would own the box",
 )
 def test_nobody_becomes_root(survey: Survey) -> None:
     rights = survey.read(RIGHTS)
-    none("no rule that lets everybody", [str(one) for one in rights.open], "take it out of that file")
+    none("no rule that lets everyone in", [str(one) for one in rights.open], "remove it from that file")
     wrong = [str(one) for one in rights.programs]
-    none("packages' programs alone that run as root", wrong, "look at what it is, and `chmod u-s` or remove it")
+    none("only packaged setuid programs", wrong, "check what it is, then `chmod u-s` or remove it")
 
 
 @check(
     "M12",
-    "nobody has masked what systemd brings a system up with",
+    "systemd's own boot units are neither masked nor overridden",
     severity="high",
-    why="settings are not read, modules not loaded or logs not kept from the next boot on",
+    why="settings are not applied, modules not loaded or logs not kept from the next boot on",
 )
 def test_boot_units(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
@@ -256,7 +256,7 @@ def test_boot_units(survey: Survey) -> None:
         if not path.startswith(("/usr/", "/lib/", "/run/systemd/"))
     ]
     none(
-        "systemd's own units as they are",
+        "unmodified systemd units",
         wrong,
-        "`systemctl unmask` it, or remove what is added and `systemctl daemon-reload`",
+        "`systemctl unmask` it, or remove the drop-in and run `systemctl daemon-reload`",
     )

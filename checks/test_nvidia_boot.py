@@ -19,7 +19,7 @@ from rigwright.nvidia.driver.found import MODPROBE
 
 # Modes and owners of device files, as the module makes them without options (NVIDIA, README, "device files")
 DEVICE_MODE = 0o666
-MINE = "deploy again: it is put right"
+MINE = "re-run deploy to fix"
 # Words of a kernel's command line by which no card is driven, or by another module
 AGAINST = re.compile(
     r"(?:rd\.driver\.|modprobe\.|module_)(?:blacklist|denylist)=(?:.*,)?nvidia|nvidia\.[A-Za-z]+=|nouveau\.modeset=1|"
@@ -51,9 +51,9 @@ def harmless(line: str) -> bool:
 
 @check(
     "N30",
-    "the modules that are loaded are those that lie there",
+    "the loaded modules are the ones on disk",
     severity="high",
-    why="a module from elsewhere, or one that was exchanged since, is another driver after the next boot",
+    why="a module loaded from elsewhere, or replaced on disk since, means another driver after the next boot",
 )
 def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -70,21 +70,21 @@ def test_loaded_is_on_disk(survey: Survey, rig: Rig) -> None:
     for name, (version, source) in sorted(kernel.loaded.items()):
         there = main if name == "nvidia" else lying.get(name)
         if there and source and there.srcversion and source != there.srcversion:
-            wrong.append(f"{name} of another source than {there.filename}")
+            wrong.append(f"{name} built from other source than {there.filename}")
         elif there and version and there.version and version != there.version:
             wrong.append(f"{name} {version}, and {there.filename} is {there.version}")
     none(
-        "each loaded module of the driver's to be the one that lies there",
+        "each loaded driver module to be the one on disk",
         wrong,
-        "reboot if the driver was upgraded; otherwise `journalctl -k -b` says when it was loaded",
+        "reboot if the driver was upgraded; otherwise see in `journalctl -k -b` when it was loaded",
     )
 
 
 @check(
     "N31",
-    "the driver's modules are all there, and no others, for this kernel and the next",
+    "the driver's modules are complete, and not shadowed, for this kernel and the next",
     severity="critical",
-    why="modprobe takes the first that it finds: a module in another folder is loaded in the driver's place",
+    why="modprobe takes the first match: a module in another directory is loaded instead of the driver's",
 )
 def test_modules_closed(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -93,11 +93,11 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
     wrong = []
     for one in (one for one in kernel.kernels if one.release in releases):
         built = [build for build in kernel.dkms if build.kernel == one.release and build.state == "installed"]
-        wrong += [f"{path} can be written by others than root" for path in one.loose]
+        wrong += [f"{path} is writable by users other than root" for path in one.loose]
         for path in one.lying:
             ours = bool(built) and "/updates/dkms/" in path
             if path not in one.owned and not ours and "/nvidia" in path:
-                wrong.append(f"{path}, which neither a package nor DKMS has brought")
+                wrong.append(f"{path}, which comes from neither a package nor DKMS")
         main = main_module(one)
         names = {module.filename.rpartition("/")[2].partition(".ko")[0].replace("_", "-") for module in one.modules}
         if main and not any(name.endswith("uvm") for name in names):
@@ -114,18 +114,18 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
                 if module.version != main.version
             ]
     none(
-        "the driver's modules from its packages and DKMS alone",
+        "only driver modules from its packages and DKMS",
         wrong,
-        "remove what is there too many, `chmod` what is too wide, then `dkms autoinstall` and `depmod` for each of "
+        "remove extra files, `chmod go-w` writable ones, then run `dkms autoinstall` and `depmod` for each of "
         f"{', '.join(releases)}",
     )
 
 
 @check(
     "N32",
-    "DKMS builds the driver from its package's source, as the package says",
+    "DKMS builds the driver from its packaged source and settings",
     severity="high",
-    why="a source or a configuration beside the package's is what the next kernel's module is made of",
+    why="the next kernel's module is built from any other source or settings that it finds",
 )
 def test_dkms_source(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -139,17 +139,17 @@ def test_dkms_source(survey: Survey, rig: Rig) -> None:
     ]
     wrong += said(foreign(survey.read(SETTINGS).rows, "dkms", "hidden dkms", "depmod"))
     none(
-        "no source and no setting of DKMS but packages' own",
+        "only packaged DKMS sources and settings",
         sorted(set(wrong)),
-        "take it away, then `dkms build --force` and `dkms install --force` what `dkms status` names",
+        "remove it, then `dkms build --force` and `dkms install --force` what `dkms status` lists",
     )
 
 
 @check(
     "N33",
-    "the next boot has the headers that the driver's module is built with",
+    "kernel headers are installed for the next boot's kernel",
     severity="low",
-    why="without them the next upgrade of the driver builds no module, and the box comes up without cards",
+    why="without them the next driver upgrade builds no module, and the box comes up without cards",
 )
 def test_headers(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -168,9 +168,9 @@ def test_headers(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N34",
-    "nobody but us tells modprobe about the cards",
+    "no other modprobe configuration affects the cards",
     severity="critical",
-    why="an option, a blacklist or an alias in another file counts from the next boot on: other settings, or no cards",
+    why="an option, blacklist or alias in another file applies from the next boot: other settings, or no cards",
 )
 def test_modprobe(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -182,17 +182,17 @@ def test_modprobe(survey: Survey, rig: Rig) -> None:
     if not rig.driver.managed:
         rows = [row for row in rows if AWAY.search(row.line)]
     none(
-        "no line about the cards in another file for modprobe than ours",
+        "no line about the cards in other modprobe files",
         said(rows),
-        "declare it in driver.module_options or take the file away, then `update-initramfs -u`",
+        "declare it in driver.module_options or remove the file, then run `update-initramfs -u`",
     )
 
 
 @check(
     "N35",
-    "the next boot's initial file system says of the cards what the disk says",
+    "the next boot's initramfs has the same modules and modprobe settings as the disk",
     severity="critical",
-    why="what is packed there counts before the disk's files do: nouveau takes the cards, or options are others",
+    why="the initramfs comes before the disk's files: nouveau takes the cards, or other options apply",
 )
 def test_initrd(survey: Survey, rig: Rig) -> None:
     """Modules of the driver's, scripts and lines for modprobe are compared; other programs in it are not."""
@@ -200,7 +200,7 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
     boot, settings = survey.read(BOOT), survey.read(SETTINGS)
     releases = next_boot(survey)
     if not releases or not boot.makes:
-        pytest.skip("no kernel boots from this system's own disk, or another program packs for it")
+        pytest.skip("no kernel boots from this system's own disk, or another tool makes its initramfs")
     wrong = []
     disk = {row.line for row in settings.rows if row.kind == "modprobe"}
     own = {row.line for row in settings.rows if row.kind == "modprobe" and (row.brought or row.path == MODPROBE)}
@@ -213,14 +213,14 @@ def test_initrd(survey: Survey, rig: Rig) -> None:
         wrong += [f"{one.release}: has `{line}`" for line in sorted(more)]
         wrong += [f"{one.release}: {path} {how}" for path, how in one.differs if "modules" in path]
     releases_said = " and ".join(f"`update-initramfs -u -k {release}`" for release in releases)
-    none("the same modules and lines for modprobe as on the disk", wrong, f"{releases_said}")
+    none("the same modules and modprobe lines as on disk", wrong, f"{releases_said}")
 
 
 @check(
     "N36",
-    "at boot no other file sets the declared kernel settings otherwise",
+    "no other file overrides the declared sysctl settings at boot",
     severity="low",
-    why="files are read in the order of their names: a later one has the last word at each boot",
+    why="files are applied in the order of their names: the last one wins at each boot",
 )
 def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
     if not rig.driver.sysctl:
@@ -236,15 +236,15 @@ def test_sysctl_at_boot(survey: Survey, rig: Rig) -> None:
         there = last.line.partition("=")[2].strip() if last else ""
         if last is None or " ".join(there.split()) != str(value):
             wrong.append(f"{last.path} says {last.line}" if last else f"no file sets {name}")
-    cure = "take the line out of that file" if any(" says " in one for one in wrong) else MINE
-    none("the declared settings to be the last that is said of them", wrong, cure)
+    cure = "remove the line from that file" if any(" says " in one for one in wrong) else MINE
+    none("the declared settings to be applied last", wrong, cure)
 
 
 @check(
     "N37",
-    "everybody may open the cards' device files, and they are devices of the driver's",
+    "the cards' device files are real, and services may open them",
     severity="critical",
-    why="a service has no rights of root's: without these it finds no card, and goes on on the CPU or not at all",
+    why="services do not run as root: without these they find no card, and fall back to the CPU or fail",
 )
 def test_device_modes(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -261,15 +261,15 @@ def test_device_modes(survey: Survey, rig: Rig) -> None:
     none(
         f"device files of mode {mode:o}, of {owner[0]}:{owner[1]}",
         wrong,
-        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; remove what is none, then `nvidia-modprobe -u -c 0`",
+        f"`chmod {mode:o}` and `chown {owner[0]}:{owner[1]}` them; `nvidia-modprobe -u -c 0` makes missing ones",
     )
 
 
 @check(
     "N38",
-    "no rule for devices but packages' own is about the cards",
+    "no udev rule but packaged ones affects the cards",
     severity="high",
-    why="a rule of udev's can give a card to another driver, or its files to somebody else, at each boot",
+    why="a udev rule can give a card to another driver, or its device files to another user, at each boot",
 )
 def test_udev(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -277,14 +277,14 @@ def test_udev(survey: Survey, rig: Rig) -> None:
     # K07 has that the file is ours, and as it is rendered
     own = UDEV if rig.containers else ""
     rows = [row for row in foreign(settings.rows, "udev", "hidden udev") if (row.kind, row.path) != ("udev", own)]
-    none("no such rule", said(rows), "take it away, `udevadm control --reload` and reboot")
+    none("no such rule", said(rows), "remove it, run `udevadm control --reload` and reboot")
 
 
 @check(
     "N39",
-    "the boot loader's command line leaves the cards to the driver",
+    "the kernel command line leaves the cards to the driver",
     severity="critical",
-    why="a module that is blacklisted there is never loaded, whatever stands in files",
+    why="a module that is blacklisted there is never loaded, whatever the files say",
 )
 def test_command_line(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -294,7 +294,7 @@ def test_command_line(survey: Survey, rig: Rig) -> None:
     ]
     wrong = [f"{path}: {word}" for path, word in words if AGAINST.search(word)]
     none(
-        "no word against the driver on the next boot's command line",
+        "no option against the driver on the next boot's command line",
         wrong,
-        "take it out of that file, run `update-grub`, then reboot",
+        "remove it from that file, run `update-grub`, then reboot",
     )

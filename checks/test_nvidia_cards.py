@@ -30,7 +30,7 @@ def answering(survey: Survey, rig: Rig) -> Mapping[str, Gpu]:
     "N21",
     "each card's power limit is the declared one",
     severity="high",
-    why="cards that draw more than the box was built for trip its supply, and the box is gone in the middle of work",
+    why="cards that draw more than the box was built for trip its power supply under load",
 )
 def test_power(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -43,7 +43,7 @@ def test_power(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N22",
     "no card is clocked higher than declared",
     severity="low",
-    why="held clocks are what keeps a card from the peaks of current that a limit of power does not see",
+    why="locked clocks prevent current spikes that a power limit does not catch",
 )
 def test_clocks(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -54,9 +54,9 @@ def test_clocks(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N23",
-    "the processor sees the whole memory of each card that can show it",
+    "Resizable BAR is enabled on each card that supports it",
     severity="low",
-    why="an update of the firmware switches it off; models load more slowly, and copies between cards need it",
+    why="a firmware update can disable it; models load more slowly, and peer-to-peer copies need it",
 )
 def test_windows(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -65,9 +65,9 @@ def test_windows(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N24",
-    "each declared NVLink bridge joins its cards",
+    "each declared NVLink bridge connects its cards",
     severity="low",
-    why="without it what two cards share goes over the PCI bus, many times slower",
+    why="without it, traffic between two cards goes over PCIe, many times slower",
 )
 def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -82,7 +82,7 @@ def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N25",
     "no service has GGML_CUDA_P2P in its environment",
     severity="critical",
-    why="copies between cards that cannot do it are lost without an error, and the answers are noise",
+    why="on cards that cannot do peer-to-peer, copies are silently lost and the answers are garbage",
 )
 def test_peers(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -91,9 +91,9 @@ def test_peers(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N26",
-    "the kernel complains about no card's bus, memory or start",
+    "the kernel log has no PCIe, memory or start-up errors of a card",
     severity="low",
-    why="a bad seat, riser or slot corrects errors for weeks before the card falls off the bus",
+    why="a bad seat, riser or slot causes corrected errors for weeks before the card falls off the bus",
 )
 def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
@@ -104,9 +104,9 @@ def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N27",
-    "no card is too hot, and each has the VBIOS that it had",
+    "no card is overheating, and each has the same VBIOS as before",
     severity="low",
-    why="a hot card is a slow one; another VBIOS is another card, or other limits",
+    why="a hot card is a slow one; another VBIOS means another card, or other limits",
 )
 def test_vitals(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     seen = answering(survey, rig)

@@ -28,16 +28,16 @@ def heard(log: Log) -> list[str]:
         Drift: it cannot be seen: silence is not health.
     """
     if log.blind:
-        cure = "let journald keep what it gets (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
+        cure = "have journald keep messages (Storage= in /etc/systemd/journald.conf) and restart systemd-journald"
         raise Drift("the kernel's log since boot", log.blind, cure)
     return log.messages
 
 
 @check(
     "N01",
-    "each declared card answers as what it is declared as",
+    "each declared card answers and is the declared model",
     severity="critical",
-    why="an instance gets its cards by number: with one away or another one there it runs on the wrong card or on none",
+    why="instances get cards by index: with one missing or swapped, they run on the wrong card or on none",
 )
 def test_cards_answer(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     no(nvidia_driver.answering(rig, facts, gpus(survey, rig)))
@@ -45,7 +45,7 @@ def test_cards_answer(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N02",
-    "kernel module, libcuda and nvidia-smi are of one driver",
+    "kernel module, libcuda and nvidia-smi have the same driver version",
     severity="critical",
     why="after an upgrade without a reboot, or with another libcuda in the way, no new process can use a card",
 )
@@ -63,9 +63,9 @@ def test_one_version(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N03",
-    "the cards' device files are there, and nouveau is not",
+    "the cards' device files exist, and nouveau is not loaded",
     severity="critical",
-    why="without them CUDA finds no card, and a server goes on on the CPU; nouveau keeps a card from the driver",
+    why="without them CUDA finds no card and a server falls back to the CPU; nouveau keeps cards from the driver",
 )
 def test_device_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -77,9 +77,9 @@ def test_device_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N04",
-    "nobody else uses the declared cards",
+    "nothing else uses the declared cards",
     severity="high",
-    why="what somebody else holds is missing when a model is loaded, and shared cards are slow at odd times",
+    why="memory that others hold is missing when a model is loaded, and shared cards are slow at odd times",
 )
 def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     seen = gpus(survey, rig)
@@ -92,7 +92,7 @@ def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N05",
     "persistence mode is on",
     severity="low",
-    why="without it a card nobody uses is shut down: the next start takes seconds longer, and settings of it are lost",
+    why="without it an idle card is shut down: the next start takes seconds longer, and its settings are lost",
 )
 def test_persistence(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     no(nvidia_health.persistence(rig, facts, gpus(survey, rig)))
@@ -100,7 +100,7 @@ def test_persistence(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N06",
-    "no card reports trouble",
+    "no card reports errors",
     severity="critical",
     why="a card that needs a reset or has lost memory gives wrong answers, or none",
 )
@@ -116,9 +116,9 @@ def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N07",
-    "each card's PCI link has the declared lanes, or all",
+    "each card's PCIe link has the declared width, or full width",
     severity="low",
-    why="a card with fewer lanes loads models more slowly, and cards that share one slow each other down",
+    why="a narrower link loads models more slowly, and cards that share a model slow each other down",
 )
 def test_links(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     no(nvidia_health.links(rig, facts, gpus(survey, rig)))

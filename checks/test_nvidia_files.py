@@ -39,52 +39,54 @@ def again(findings: list[Finding], rig: Rig) -> str:
     if rig.driver.managed and all(map(of_the_driver, names)):
         files = " ".join(f"{store(rig)}/*/{name}_*.deb" for name in names)
         how = (
-            f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and deploy again, which holds them"
+            f"`dpkg -i --force-confnew,confmiss {files}` (of the installed version) and re-run deploy, which holds them"
         )
     else:
         how = f"`apt-get install --reinstall {' '.join(names)}`"
-    return f"{how}; take away what no package has brought"
+    return f"{how}; remove files that are not from a package"
 
 
 @check(
     "N29",
-    "the driver's programs and libraries are as its packages brought them",
+    "the driver's programs and libraries are as packaged",
     severity="critical",
-    why="every program on a card loads them, with what it knows; root runs some of them at each boot",
+    why="every program that uses a card loads them, and root runs some of them at each boot",
 )
 def test_files(survey: Survey, rig: Rig) -> None:
     """Files whose inodes have not changed since dpkg wrote its list are not read; `--deep` reads all."""
     with_cards(rig)
     found = [one for one in survey.read(FILES).findings if of_the_driver(one.package)]
-    none("the driver's files as its packages brought them", said(found), again(found, rig))
+    none("the driver's files as packaged", said(found), again(found, rig))
 
 
 @check(
     "N40",
-    "what the next boot starts is as its packages brought it: kernel, headers, what builds and packs for it",
+    "kernel, headers, DKMS and initramfs tools are as packaged",
     severity="high",
-    why="a kernel or a header that was changed is found out at a boot or an upgrade, when the box is needed",
+    why="a modified kernel or header only shows at a boot or an upgrade, when the box is needed",
 )
 def test_boot_files(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
     files = survey.read(FILES)
     found = [one for one in files.findings if one.package in files.strict and not of_the_driver(one.package)]
-    none("kernels, headers, DKMS and what packs for a boot as packages brought them", said(found), again(found, rig))
+    none("kernels, headers, DKMS and initramfs tools as packaged", said(found), again(found, rig))
 
 
 @check(
     "N41",
-    "nobody has the driver's files diverted or their modes overridden",
+    "no dpkg diversion or override affects the driver's files",
     severity="high",
-    why="dpkg keeps to it at each upgrade: the driver's file goes elsewhere, and another one is run in its place",
+    why="dpkg honours them at each upgrade: the driver's file goes elsewhere, and another one runs in its place",
 )
 def test_diversions(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
     files = survey.read(FILES)
-    wrong = [f"{path} goes to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path]
-    wrong += [f"{path} has a mode of its own" for path in files.overridden if re.search(r"nvidia|libcuda", path)]
+    wrong = [
+        f"{path} is diverted to {to}" for path, to, package in files.moved if of_the_driver(package) or "nvidia" in path
+    ]
+    wrong += [f"{path} has an overridden mode" for path in files.overridden if re.search(r"nvidia|libcuda", path)]
     none(
-        "no diversion and no override of the driver's files",
+        "no diversions or overrides of the driver's files",
         wrong,
         "`dpkg-divert --rename --remove` it, or `dpkg-statoverride --remove` it, then reinstall the package",
     )
@@ -92,64 +94,64 @@ def test_diversions(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N42",
-    "programs find the driver's libraries and no others",
+    "no library shadows one of the driver's",
     severity="critical",
-    why="a library that the loader finds first is what every program on a card runs, whatever the packages have",
+    why="every program that uses a card runs the library that the loader finds first, whatever the packages have",
 )
 def test_loader(survey: Survey, rig: Rig) -> None:
     managed(rig)
     kernel, settings = survey.read(KERNEL), survey.read(SETTINGS)
-    wrong = [f"{name} at {path}, of no package" for name, path, _, package in kernel.libraries if not package]
+    wrong = [f"{name} at {path}, not from a package" for name, path, _, package in kernel.libraries if not package]
     own = {path.rpartition("/")[0] for _, path, _, package in kernel.libraries if package}
     own |= {f"/usr{folder}" for folder in own} | {folder.removeprefix("/usr") for folder in own}
     wrong += [f"{name} in {folder}, which {file} names" for folder, file, name in settings.loader if folder not in own]
     none(
-        "the driver's packages' libraries alone where the loader looks",
+        "only packaged driver libraries on the loader's path",
         list(dict.fromkeys(wrong)),
-        "take the folder out of /etc/ld.so.conf.d, or the library out of the folder, and run `ldconfig`",
+        "remove the directory from /etc/ld.so.conf.d, or the library from the directory, and run `ldconfig`",
     )
 
 
 @check(
     "N43",
-    "no program stands in the place of one of the driver's",
+    "no program shadows one of the driver's",
     severity="high",
-    why="/usr/local comes first for root and for units: what is called nvidia-smi there is what is run",
+    why="/usr/local comes first for root and for units: an nvidia-smi there is the one that runs",
 )
 def test_shadows(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
     shadows = survey.read(SETTINGS).shadows
     wrong = [f"{path} before {own}" for path, own in shadows if re.search(r"/(?:nvidia-|dkms|nvcc)", path)]
-    none("nothing of the driver's names in /usr/local", wrong, "take it away")
+    none("no driver program's name in /usr/local", wrong, "remove it")
 
 
 @check(
     "N44",
-    "the kept package files are the locked ones",
+    "stored driver packages are the locked ones",
     severity="high",
-    why="they are what the driver is repaired from and gone back to when the archive has dropped it",
+    why="the driver is repaired and rolled back from them once the archive has dropped it",
 )
 def test_kept(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """A file that has not changed since its list was written is judged by its size; `--deep` reads all."""
     managed(rig)
     kept = survey.read(PACKAGES).kept
     if not kept:
-        pytest.skip("none are kept")
+        pytest.skip("none are stored")
     lock = locked(rig, driver_facts(survey, facts).system)
     rows = {row.sha256: row for row in lock.packages.values()} if lock else {}
     wrong = list(of_kept(store(rig), kept, rows, lock.version if lock else ""))
     none(
-        "kept package files as they were fetched",
+        "stored packages as downloaded",
         wrong,
-        f"remove that folder of {store(rig)}: what is installed stays, and the next upgrade keeps its files again",
+        f"remove that directory in {store(rig)}: installed packages stay, and the next upgrade stores its files again",
     )
 
 
 @check(
     "N45",
-    "no preference of somebody else's is about the driver",
+    "no other apt preference affects the driver",
     severity="low",
-    why="apt goes by the first that fits: once an archive has it, another driver comes with the next upgrade",
+    why="apt uses the first match: another driver comes with the next upgrade, once an archive has it",
 )
 def test_pins(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -162,7 +164,7 @@ def test_pins(survey: Survey, rig: Rig) -> None:
         own = [name for one in pin.packages.split() for name in names if one != "*" and _fits(one, name)]
         if pin.path not in ours and own:
             wrong.append(f"{pin.path}: {pin.packages} {pin.pin} ({pin.priority})")
-    none("no other preference than ours about the driver's packages", wrong, "take it away, or declare driver.branch")
+    none("no other apt preferences about the driver's packages", wrong, "remove it, or declare driver.branch")
 
 
 def _fits(pattern: str, name: str) -> bool:
@@ -176,13 +178,13 @@ def _fits(pattern: str, name: str) -> bool:
 
 @check(
     "N46",
-    "the program that sets the cards is ours alone",
+    "the directory of the program that sets up the cards holds only its own files",
     severity="high",
-    why="root runs what lies in its folder at each boot: a file that is called as a module is run in its place",
+    why="root runs that program at each boot: a file named like one of its modules would run in its place",
 )
 def test_program(survey: Survey, rig: Rig) -> None:
     if not rig.driver.sets_cards:
-        pytest.skip("nothing of the cards is declared")
+        pytest.skip("no card settings are declared")
     known = {one.path for one in settings(rig)} | set(paths(rig))
     folder = f"{program_folder(rig)}/"
     wrong = [
@@ -190,4 +192,4 @@ def test_program(survey: Survey, rig: Rig) -> None:
         for one in survey.read(SETTINGS).files
         if one.path.startswith(folder) and one.path not in known
     ]
-    none(f"nothing but our own files in {program_folder(rig)}", wrong, "remove them")
+    none(f"only Rigwright's files in {program_folder(rig)}", wrong, "remove them")

@@ -12,9 +12,9 @@ from rigwright.nvidia.modules import kernels as nvidia_modules
 
 @check(
     "N08",
-    "the kernel module is of the flavour that the cards need",
+    "the kernel modules, open or proprietary, fit the cards",
     severity="critical",
-    why="a Blackwell card does not exist for proprietary modules, and some boards fail with open ones",
+    why="proprietary modules do not know Blackwell cards, and some boards fail with open ones",
 )
 def test_flavour(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -23,9 +23,9 @@ def test_flavour(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N09",
-    "the module that is loaded lies there for this kernel and for the next",
+    "the loaded module is installed for this kernel and the next",
     severity="high",
-    why="a new kernel without a module of the driver boots into a box without cards",
+    why="a new kernel without the driver's module boots into a box without cards",
 )
 def test_next_boot(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -38,9 +38,9 @@ def test_next_boot(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N10",
-    "DKMS has built the module for this kernel and for the next",
+    "DKMS has built the module for this kernel and the next",
     severity="high",
-    why="its packages call a build that was left out or failed a success, and the next boot has no cards",
+    why="the packages report success after a skipped or failed build, and the next boot has no cards",
 )
 def test_dkms(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
@@ -52,9 +52,9 @@ def test_dkms(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N11",
-    "where Secure Boot is on, the module is signed",
+    "the module is signed where Secure Boot is on",
     severity="high",
-    why="the kernel refuses a module without a signature",
+    why="the kernel refuses unsigned modules",
 )
 def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
@@ -66,9 +66,9 @@ def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N12",
-    "module options and kernel settings are the declared ones",
+    "module options and sysctl settings are the declared ones",
     severity="low",
-    why="an option that is not in force does nothing, and nobody notices",
+    why="an option that is not in force has no effect, and nobody notices",
 )
 def test_settings(survey: Survey, rig: Rig) -> None:
     if not rig.driver.module_options and not rig.driver.sysctl:

@@ -10,50 +10,50 @@ from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
-from rigwright.nvidia.driver import lying as nvidia_files
+from rigwright.nvidia.driver import found_files as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.files import settings_of, store
 from rigwright.nvidia.driver.found import SOURCE
-from rigwright.nvidia.driver.lying import Found, Lying
+from rigwright.nvidia.driver.found_files import Found, FoundFile
 from rigwright.nvidia.packages import verdicts as nvidia_packages
 from rigwright.nvidia.packages.locked import locked
 
 
 @check(
     "N13",
-    "the driver's packages are of one version and one stack",
+    "the driver's packages have one version and one packager",
     severity="high",
-    why="libraries beside a module of another version end every program on a card; a name alone is no driver",
+    why="libraries that differ from the module's version break every program on a card; a name alone is no driver",
 )
 def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     driver = driver_facts(survey, facts)
     if not driver.driver_packages:
-        pytest.skip("no package has brought the driver")
+        pytest.skip("the driver is not from a package")
     no(nvidia_packages.one_piece(driver))
 
 
 @check(
     "N14",
-    "the driver is the locked one",
+    "the driver is the locked version",
     severity="high",
-    why="what a box was tested with is what it has to run, and what it can be rebuilt with",
+    why="a box has to run what it was tested with, and can be rebuilt with",
 )
 def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
     driver = driver_facts(survey, facts)
     lock = locked(rig, driver.system)
     if lock is None:
-        pytest.skip("no driver is locked: the distribution's archive says which one of the branch")
+        pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
     no(nvidia_packages.of_lock(driver, lock.version, packages))
 
 
 @check(
     "N15",
-    "the driver is held, from unattended upgrades too",
+    "the driver is held, and excluded from unattended upgrades",
     severity="high",
-    why="an upgrade at night without a reboot leaves a box on which no new process can use a card",
+    why="an unattended upgrade without a reboot leaves a box on which no new process can use a card",
 )
 def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -63,9 +63,9 @@ def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
 @check(
     "N16",
-    "apt offers the driver's own branch alone",
+    "apt offers only the driver's own branch",
     severity="low",
-    why="whoever upgrades by hand gets a branch that nobody chose, or a half of it",
+    why="a manual upgrade installs a branch that nobody chose, or half of it",
 )
 def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -76,7 +76,7 @@ def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N17",
     "apt can verify NVIDIA's archive",
     severity="high",
-    why="with a key that apt no longer takes, no driver can be installed or repaired from there",
+    why="with a key that apt no longer accepts, no driver can be installed or repaired from there",
 )
 def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -84,14 +84,14 @@ def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
         pytest.skip("the driver is from the distribution's archive")
     said = survey.read(ARCHIVE)
     if not said.source:
-        raise Drift(f"the source {SOURCE}", "none", "deploy again")
+        raise Drift(f"the source {SOURCE}", "none", "re-run deploy")
     unknown, differences = nvidia_packages.archive(said.status, said.said)
     if unknown:
         pytest.skip(unknown)
     no(differences)
 
 
-@check("N18", "no reboot is pending", severity="low", why="what was installed last has not been seen to boot")
+@check("N18", "no reboot is pending", severity="low", why="the latest installs have never been booted")
 def test_reboot(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
     no(nvidia_packages.reboot(state(survey)))
@@ -99,9 +99,9 @@ def test_reboot(survey: Survey, rig: Rig) -> None:
 
 @check(
     "N19",
-    "the held kernel misses no security updates for long",
+    "the held kernel does not miss security updates for long",
     severity="low",
-    why="a kernel is kept for the sake of modules that no newer one has, and its holes stay open meanwhile",
+    why="a kernel is held because no newer one has the modules, and its vulnerabilities stay open meanwhile",
 )
 def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -113,7 +113,7 @@ def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     "N20",
     "kernel and driver are those of the last deploy",
     severity="low",
-    why="what changed under the services is the first thing to know when they are slow or wrong",
+    why="a change beneath the services is the first thing to know when they are slow or wrong",
 )
 def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
@@ -122,14 +122,14 @@ def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     there = record(survey)
     no(nvidia_record.drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
-        raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "deploy again")
+        raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "re-run deploy")
 
 
 @check(
     "N28",
-    "the driver's settings lie there as rendered, and its units start at boot",
+    "the driver's configuration files are as deployed, and its units start at boot",
     severity="high",
-    why="a pin, a limit or a blacklist that is not there any more shows weeks later, at an upgrade or a boot",
+    why="a missing pin, limit or blacklist only shows weeks later, at an upgrade or a boot",
 )
 def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """Of an operator's own driver those of cards and kernel alone."""
@@ -141,7 +141,7 @@ def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
         pytest.skip("none are declared")
     seen = survey.read(SETTINGS)
     there = {
-        one.path: Lying(
+        one.path: FoundFile(
             one.kind, one.mode, "root:root" if (one.uid, one.gid) == (0, 0) else f"{one.uid}:{one.gid}", one.sha256
         )
         for one in seen.files

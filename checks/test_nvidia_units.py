@@ -21,10 +21,10 @@ def effective(settings: Settings, unit: str, fragments: set[str], drop_ins: list
     if settings.unit(unit, "LoadState") != "loaded" or there not in fragments:
         wrong.append(f"it is from {there or 'nowhere'} ({settings.unit(unit, 'LoadState') or 'unknown'})")
     merged = settings.unit(unit, "DropInPaths").split()
-    wrong += [f"{path} is added to it" for path in merged if path not in drop_ins]
-    wrong += [f"{path} is not read" for path in drop_ins if path not in merged]
+    wrong += [f"{path} was added to it" for path in merged if path not in drop_ins]
+    wrong += [f"{path} is not loaded" for path in drop_ins if path not in merged]
     if settings.unit(unit, "NeedDaemonReload") == "yes":
-        wrong.append("its files have changed since systemd read them")
+        wrong.append("its files changed after systemd loaded them")
     if command not in settings.unit(unit, "ExecStart"):
         wrong.append(
             f"it runs {settings.unit(unit, 'ExecStart').partition('argv[]=')[2].partition(' ;')[0] or 'nothing'}"
@@ -34,23 +34,23 @@ def effective(settings: Settings, unit: str, fragments: set[str], drop_ins: list
 
 @check(
     "N47",
-    "the unit for power is in force as declared, and has done its work",
+    "the unit that sets power limits and clocks is as declared, and has run",
     severity="high",
-    why="what systemd has merged is what sets the cards at the next boot, whatever lies at one path",
+    why="the unit as systemd has merged it sets up the cards at the next boot, whatever one file says",
 )
 def test_power_unit(survey: Survey, rig: Rig) -> None:
     if not rig.driver.sets_cards:
-        pytest.skip("nothing of the cards is declared")
+        pytest.skip("no card settings are declared")
     settings = survey.read(SETTINGS)
     command = f"/usr/bin/python3 -I -B {program_folder(rig)} set"
     wrong = effective(settings, POWER_UNIT, {POWER}, [], f"argv[]={command} ;")
     state = (settings.unit(POWER_UNIT, "ActiveState"), settings.unit(POWER_UNIT, "Result"))
     if state != ("active", "success"):
         wrong.append(f"it is {state[0] or 'unknown'} ({state[1]})")
-    none(f"{POWER_UNIT} as declared", wrong, f"remove what is added, `systemctl daemon-reload`, then {DEPLOY}")
+    none(f"{POWER_UNIT} as declared", wrong, f"remove what was added, run `systemctl daemon-reload`, then {DEPLOY}")
     if settings.applied != power_digest(rig):
         raise Drift(
-            "all declared limits and clocks to have been set since boot",
+            "all declared limits and clocks set since boot",
             "others, or none",
             f"`systemctl restart {POWER_UNIT}`",
         )
@@ -60,7 +60,7 @@ def test_power_unit(survey: Survey, rig: Rig) -> None:
     "N48",
     "the persistence daemon runs as declared",
     severity="high",
-    why="without it cards forget their limits whenever nobody uses them",
+    why="without it idle cards forget their limits",
 )
 def test_persistence_unit(survey: Survey, rig: Rig) -> None:
     managed(rig)
@@ -74,17 +74,17 @@ def test_persistence_unit(survey: Survey, rig: Rig) -> None:
     none(
         f"{PERSISTENCE_UNIT} as declared",
         wrong,
-        f"remove what is added, `systemctl daemon-reload && systemctl restart {PERSISTENCE_UNIT}`, then {DEPLOY}",
+        f"remove what was added, run `systemctl daemon-reload && systemctl restart {PERSISTENCE_UNIT}`, then {DEPLOY}",
     )
 
 
 @check(
     "N49",
-    "nothing else sets the cards at boot or by the clock",
+    "nothing else sets up the cards at boot or on a schedule",
     severity="high",
-    why="a job that sets a limit or ends persistence undoes what is declared, some time after every check",
+    why="a job that sets a limit or ends persistence mode undoes the declared settings, some time after every check",
 )
 def test_setters(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
     wrong = [f"{path}: {what}" for path, what in survey.read(SETTINGS).setters]
-    none("no other program that sets cards", wrong, "take it away, or declare what it sets in driver")
+    none("nothing else that sets up cards", wrong, "remove it, or declare what it sets under driver")

@@ -27,9 +27,9 @@ WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")
 
 @check(
     "O01",
-    "our folders are root's, and open to whom they are for",
+    "Rigwright's directories are root's, with the right modes",
     severity="high",
-    why="a service that cannot enter a folder does not start again, and what others read of credentials is theirs",
+    why="a service that cannot enter a directory does not start again, and exposed credentials are stolen ones",
 )
 def test_folders(survey: Survey, rig: Rig) -> None:
     wanted = folders(rig)
@@ -40,40 +40,44 @@ def test_folders(survey: Survey, rig: Rig) -> None:
         mode = wanted.get(entry.path)
         if mode and (entry.kind != "folder" or entry.uid or (entry.mode & ~0o022) != mode):
             found.append(f"{entry} instead of {mode:o}")
-    expect(told(found) or "root's folders", "root's folders", DEPLOY)
+    expect(told(found) or "directories owned by root", "directories owned by root", DEPLOY)
 
 
 @check(
     "O02",
-    "the ledger is there, and has what is ours",
+    "the ledger exists, and lists all that Rigwright created",
     severity="high",
-    why="what is not in it stays on the host when the rig is taken off, and counts as somebody else's before",
+    why="what it does not list stays behind when the rig is removed, and until then counts as unmanaged",
 )
 def test_ledger(survey: Survey, rig: Rig) -> None:
     ledger = survey.read(OURS).ledger
     entry = ledger.entry
     right = entry.kind == "file" and (entry.uid, entry.mode) == (0, 0o644)
-    found = "a file of root's" if right else f"{entry}"
-    cure = f"bring {rig.ledger} back from a backup, or write with `echo LINE >> {rig.ledger}` what it lacks"
-    expect(found, "a file of root's", f"`chown root {rig.ledger}` and `chmod 644`; without one, {cure}")
+    found = "a file owned by root" if right else f"{entry}"
+    cure = f"restore {rig.ledger} from a backup, or add missing lines with `echo LINE >> {rig.ledger}`"
+    expect(found, "a file owned by root", f"`chown root {rig.ledger}` and `chmod 644` it; if it is missing, {cure}")
     parts = (rig.jobs, rig.builds, records_folder(rig), rig.starts, rig.installations, rig.generations, rig.credentials)
     # what lay there before us is not ours, and nobody has written it down
     made = [path for path in parts if f"dir {PurePosixPath(path).parent}" in ledger.lines]
     wanted = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in made)]
     lacking = [line for line in wanted if line not in ledger.lines]
-    expect(told([f"no {line}" for line in lacking]) or "all that is ours", "all that is ours", cure)
-    expect("its end is missing" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
+    expect(
+        told([f"no {line}" for line in lacking]) or "everything that Rigwright created",
+        "everything that Rigwright created",
+        cure,
+    )
+    expect("a truncated last line" if not ledger.whole else "whole", "whole", f"`echo >> {rig.ledger}`")
 
 
 @check(
     "O03",
-    "the ledger has nothing that is somebody else's",
+    "the ledger lists nothing that is unmanaged",
     severity="critical",
-    why="a deploy removes users that are in it and not needed, and taking the rig off removes all of it",
+    why="a deploy removes users listed there that it does not need, and removing the rig deletes all of it",
 )
 def test_ledger_of_others(survey: Survey, rig: Rig) -> None:
     odd = [line for line in survey.read(OURS).ledger.lines if not _may(line, rig)]
-    expect(told(odd) or "nothing", "nothing", f"take the lines out of {rig.ledger}")
+    expect(told(odd) or "nothing", "nothing", f"remove those lines from {rig.ledger}")
 
 
 def _may(line: str, rig: Rig) -> bool:
@@ -92,27 +96,29 @@ def _may(line: str, rig: Rig) -> bool:
 
 @check(
     "O04",
-    "secrets are root's alone, and none lies there that nothing needs",
+    "secrets are readable by root only, and none are left over",
     severity="critical",
-    why="who reads a key speaks to the engine in its owner's name; a key that is nobody's may be somebody's",
+    why="whoever reads a key can use the engine in its owner's name; a key that nothing needs may be somebody's",
 )
 def test_secrets(survey: Survey, rig: Rig) -> None:
     own = survey.read(OURS)
     odd = [str(one) for one in own.secrets if (one.kind, one.mode, one.uid) != ("file", 0o600, 0)]
-    expect(told(odd) or "files of mode 600 of user 0", "files of mode 600 of user 0", "chown root and chmod 600 them")
+    expect(
+        told(odd) or "files of mode 600 of user 0", "files of mode 600 of user 0", "`chown root` and `chmod 600` them"
+    )
     wanted = {one.key_name for one in rig.instances} | {*own.needed}
     if rig.gateway:
         wanted |= {keys_path(rig).rpartition("/")[2]}
         wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
-    expect(told(extra) or "nothing else", "nothing else", "take away what is named, once it is known whose it is")
+    expect(told(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
 
 
 @check(
     "O05",
-    "where it is written what the rig is, nothing else lies",
+    "the configuration directory holds only what the rig declares",
     severity="low",
-    why="what is in force is what lies there; a file that no deploy has brought is somebody's hand",
+    why="what lies there is in force; a file that no deploy has written was put there by hand",
 )
 def test_config(survey: Survey, rig: Rig) -> None:
     wanted = {*CONFIG}
@@ -120,14 +126,14 @@ def test_config(survey: Survey, rig: Rig) -> None:
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
     wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]
-    expect(told(extra) or "nothing else", "nothing else", f"take it out of {rig.roots.config}")
+    expect(told(extra) or "nothing else", "nothing else", f"remove it from {rig.roots.config}")
 
 
 @check(
     "O06",
-    "whom it trusts for fetching is who is declared",
+    "the CA certificates trusted for downloads are the declared ones",
     severity="high",
-    why="who signs for a mirror there sends what a deploy then asks for, until a hash stops it",
+    why="another CA can impersonate a mirror, until a hash stops it",
 )
 def test_authorities(survey: Survey, rig: Rig) -> None:
     found = survey.read(OURS).files.get(authority_path(rig), "nothing about it")
@@ -137,20 +143,20 @@ def test_authorities(survey: Survey, rig: Rig) -> None:
 
 @check(
     "O07",
-    "nothing of ours is from a time to come",
+    "none of Rigwright's files is dated in the future",
     severity="low",
-    why="a clock was wrong when it was made: what counts days from it counts none",
+    why="the clock was wrong when it was written: what is due days after it is never due",
 )
 def test_times(survey: Survey, rig: Rig) -> None:
     found = [f"{one.path} of {day(one.mtime)}" for one in survey.read(OURS).ahead]
-    expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` what is named")
+    expect(told(found) or "nothing", "nothing", "set the clock (timedatectl set-ntp true), then `touch` those files")
 
 
 @check(
     "O08",
-    "what a deploy writes to can be written, and has room",
+    "file systems that a deploy writes to are writable and have room",
     severity="high",
-    why="a full or failing disk stops services at their next start, and a deploy in its middle",
+    why="a full or failing disk stops services at their next start, and a deploy halfway",
 )
 def test_disks(survey: Survey, rig: Rig) -> None:
     ground = survey.read(GROUND)
@@ -164,25 +170,31 @@ def test_disks(survey: Survey, rig: Rig) -> None:
         for one in ground.disks
         if one.inodes is not None and one.inodes < INODES
     ]
-    expect(told(found) or "room in all", "room in all", "make room (`df -h`), or see in `dmesg` why it is read-only")
-    stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
     expect(
-        told(stuck) or "no folder that is kept from changes", "no folder that is kept from changes", "`chattr -ia` it"
+        told(found) or "space on all of them",
+        "space on all of them",
+        "free some space (`df -h`), or see in `dmesg` why it is read-only",
     )
+    stuck = [one.entry.path for one in survey.read(OURS).folders if one.stuck]
+    expect(told(stuck) or "no immutable directory", "no immutable directory", "`chattr -ia` it")
 
 
 @check(
     "O09",
-    "what is logged is kept",
+    "the journal is kept",
     severity="high",
-    why="faults of cards, disks and services are seen in the journal alone: without one, silence is not health",
+    why="faults of cards, disks and services only show in the journal: without it, silence is not health",
 )
 def test_journal(survey: Survey) -> None:
     journal = survey.read(GROUND).journal
     # one that was removed under it is not a file of anybody's any more
     kept = [path for path in journal.files if path.endswith(".journal") and "/system" in path]
-    found = "one that is kept" if kept else "none that is kept" if journal.runs else "no systemd-journald"
-    expect(found, "one that is kept", "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`")
+    found = "a journal that is kept" if kept else "one that is not kept" if journal.runs else "no systemd-journald"
+    expect(
+        found,
+        "a journal that is kept",
+        "`systemctl unmask systemd-journald`, then `systemctl restart systemd-journald`",
+    )
     unmask = "`systemctl unmask` it, and `systemctl restart systemd-journald`"
     expect(told(journal.masked) or "no masked unit", "no masked unit", unmask)
     settings = journal.settings
@@ -190,26 +202,26 @@ def test_journal(survey: Survey) -> None:
     level = settings.get("MaxLevelStore", "debug")
     odd += [f"MaxLevelStore={level}"] if level in ("emerg", "alert", "crit", "err", "0", "1", "2", "3") else []
     odd += ["ReadKMsg=no"] if settings.get("ReadKMsg", "yes").lower() in ("no", "false", "off", "0", "n", "f") else []
-    cure = "take it out of journald.conf or journald.conf.d in /etc/systemd, and `systemctl restart systemd-journald`"
+    cure = "remove it from journald.conf or journald.conf.d in /etc/systemd, then `systemctl restart systemd-journald`"
     expect(told(odd) or "settings that keep it", "settings that keep it", cure)
 
 
 @check(
     "O10",
-    "no job of the host's changes what is ours",
+    "no scheduled job of the host's changes Rigwright's files",
     severity="high",
-    why="cron, logrotate, tmpfiles and the like run as root, and undo in the night what was checked by day",
+    why="cron, logrotate, tmpfiles and the like run as root, and undo at night what was checked by day",
 )
 def test_jobs(survey: Survey) -> None:
     found = sorted({str(one) for one in survey.read(GROUND).jobs})
-    expect(told(found) or "none", "none", "take the line out of that file")
+    expect(told(found) or "none", "none", "remove the line from that file")
 
 
 @check(
     "O11",
-    "nobody but runs of ours holds their locks",
+    "only Rigwright's own runs hold its locks",
     severity="high",
-    why="a lock that is held for good lets no weights be fetched or hashed, and nothing fails",
+    why="a lock that is never released lets no weights be fetched or hashed, and nothing fails",
 )
 def test_locks(survey: Survey) -> None:
     found = [
@@ -217,4 +229,4 @@ def test_locks(survey: Survey) -> None:
         for one in survey.read(GROUND).held
         if one.lock != "lease" and not any(WORKS.search(line) for line in one.groups)
     ]
-    expect(told(found) or "nobody", "nobody", "find out what it is, and `kill` it")
+    expect(told(found) or "nobody", "nobody", "find out what it is, then `kill` it")

@@ -9,10 +9,10 @@ from rigwright.host.preflight import refusals
 
 @check(
     "P01",
-    "nothing stands in the rig's way",
+    "nothing stands in the way of a deploy",
     severity="high",
-    why="a distribution upgrade, a vanished card, a full disk or a foreign listener breaks the next deploy or boot",
+    why="a distribution upgrade, missing card, full disk or foreign listener breaks the next deploy or boot",
 )
 def test_nothing_stands_in_the_way(desired: Desired) -> None:
     found = refusals(desired, time.time())
-    expect("; ".join(found), "nothing", "do what each sentence says", holds=not found)
+    expect("; ".join(found), "nothing", "resolve each of these", holds=not found)

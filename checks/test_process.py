@@ -54,9 +54,9 @@ HINTS = 0x1FF8
 
 @check(
     "S16",
-    "processes have the limits of their units",
+    "processes have their units' limits",
     severity="high",
-    why="a process that may open no file more turns clients away",
+    why="a process that may open no more files turns clients away",
 )
 def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -66,7 +66,7 @@ def test_limits(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _limited(rights[one.name], first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "the limits that their units give", RESTART)
+    none(wrong, "their units' limits", RESTART)
 
 
 def _rights(survey: Survey, services: Services) -> dict[str, Right]:
@@ -97,10 +97,10 @@ def _limited(right: Right, first: Process, process: Process, *, main: bool) -> I
 
 @check(
     "S17",
-    "processes have their share of the host's processors and disks",
+    "processes have their share of the host's CPUs and disks",
     severity="high",
-    why="a service that is last in every queue, or on one processor, answers late and says nothing of it",
-    blind="processors of threads that an engine pins itself",
+    why="a service at the lowest priority, or confined to one CPU, answers late without a message",
+    blind="CPU affinity of threads that an engine pins itself",
 )
 def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -111,7 +111,7 @@ def test_scheduling(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _scheduled(rights[one.name], one, first, process, main=process.pid == unit.main)
     ]
-    none(wrong, "what every service has", RESTART)
+    none(wrong, "the defaults of every service", RESTART)
 
 
 def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *, main: bool) -> Iterable[str]:
@@ -131,14 +131,14 @@ def _scheduled(right: Right, one: UnitFile, first: Process, process: Process, *,
     if process.ioprio and process.ioprio & ~HINTS not in {*range(*BEST_EFFORT), first.ioprio & ~HINTS}:
         yield f"priority {process.ioprio:#x} at disks"
     if str(process.oom) != (right.of("OOMScoreAdjust") or "0"):
-        yield f"{process.oom} as its score when memory runs out"
+        yield f"{process.oom} as its OOM score"
 
 
 @check(
     "S18",
-    "processes are their service's user, and no more than that",
+    "processes run as their service user, without further privileges",
     severity="critical",
-    why="a service that runs as another user, or with a privilege, takes the box along when it is taken over",
+    why="a service that runs as another user, or with a privilege, compromises the box when it is taken over",
 )
 def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -148,7 +148,7 @@ def test_privileges(survey: Survey, rig: Rig, desired: Desired) -> None:
         for one, unit, process in each(services)
         for said in _privileged(accounts, text(one), process)
     ]
-    none(wrong, "their units' users and groups, and no privileges", RESTART)
+    none(wrong, "their units' users and groups, without privileges", RESTART)
 
 
 def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -> Iterable[str]:
@@ -180,9 +180,9 @@ def _privileged(accounts: Accounts, made: Mapping[str, str], process: Process) -
 
 @check(
     "S19",
-    "processes are in namespaces of their own, and see the files that the host has",
+    "processes have their own namespaces, and see the host's files",
     severity="critical",
-    why="in the host's network it listens and sends; past another mount it serves other weights",
+    why="in the host's network a service listens and sends; behind another mount it serves other weights",
 )
 def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -193,9 +193,11 @@ def test_namespaces(survey: Survey, rig: Rig, desired: Desired) -> None:
         for said in _apart(text(one), unit, first, process)
     ]
     wrong += [
-        f"{name} sees another {place} than the host" for name, (_, unit) in services.items() for place in unit.elsewhere
+        f"{name} sees a different {place} than the host"
+        for name, (_, unit) in services.items()
+        for place in unit.elsewhere
     ]
-    none(wrong, "namespaces as their units say", RESTART)
+    none(wrong, "the namespaces of their units", RESTART)
 
 
 def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process) -> Iterable[str]:
@@ -214,9 +216,9 @@ def _apart(made: Mapping[str, str], unit: Unit, first: Process, process: Process
 
 @check(
     "S22",
-    "no process of ours is stopped, or traced",
+    "no process is stopped or traced",
     severity="critical",
-    why="a stopped process holds its socket and answers nobody; who traces one reads its key",
+    why="a stopped process holds its socket and answers nobody; whoever traces one reads its key",
 )
 def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
     services = running(survey, rig, desired)
@@ -227,26 +229,26 @@ def test_running(survey: Survey, rig: Rig, desired: Desired) -> None:
             wrong.append(f"{named(one, unit, process)} is {state}")
         if process.status["TracerPid"] != "0":
             wrong.append(f"{named(one, unit, process)} is traced by process {process.status['TracerPid']}")
-    none(wrong, "processes that run by themselves", "`kill -CONT` those that are stopped, and end who traces them")
+    none(wrong, "processes that are neither stopped nor traced", "`kill -CONT` stopped processes, and end the tracers")
 
 
 @check(
     "S23",
-    "the loader puts nothing into programs",
+    "/etc/ld.so.preload is empty",
     severity="critical",
-    why="a library in /etc/ld.so.preload is in every process that starts next, root's too",
+    why="a library listed there is in every process that starts next, root's too",
 )
 def test_preload(survey: Survey) -> None:
-    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, and {RESTART}")
+    none(survey.read(PROCESSES).preload, "nothing in /etc/ld.so.preload", f"remove that file, then {RESTART}")
 
 
 @check(
     "S24",
-    "nobody else runs as users of ours, or in the sandbox of a service",
+    "nothing else runs as a service user, or in a service's sandbox",
     severity="critical",
-    why="it reads what the service has in memory, and speaks as it does",
+    why="it can read the service's memory and impersonate it",
 )
 def test_others(survey: Survey) -> None:
     found = [one for one in survey.read(PROCESSES).others if not one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:60]}) {one.what}" for one in found]
-    none(told, "processes of our units alone", "end it, and find out who started it")
+    none(told, "only processes of Rigwright's units", "end it, and find out what started it")

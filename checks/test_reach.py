@@ -13,9 +13,9 @@ OTHERS = 0o007
 
 @check(
     "R01",
-    "no listener but the declared ones leads to its models",
+    "only the declared listeners lead to the rig's models",
     severity="critical",
-    why="whoever reaches another one is served as if he were this host itself: no key, no TLS, no limit of ours counts",
+    why="another listener's clients count as local: no key, no TLS and no limit applies to them",
 )
 def test_no_other_listener(survey: Survey, rig: Rig) -> None:
     leads = survey.read(REACH).leads
@@ -23,9 +23,9 @@ def test_no_other_listener(survey: Survey, rig: Rig) -> None:
         raise Drift.several(
             [
                 Drift(
-                    "no other listener that leads to our models",
+                    "no other listener that leads to the models",
                     f"{one.program} on {one.at}: {one.how}",
-                    "end it, and disable what starts it (`systemctl disable --now UNIT`)",
+                    "stop it, and disable what starts it (`systemctl disable --now UNIT`)",
                 )
                 for one in leads
             ]
@@ -34,23 +34,23 @@ def test_no_other_listener(survey: Survey, rig: Rig) -> None:
 
 @check(
     "R04",
-    "no program carries its connections elsewhere",
+    "no program tunnels the rig's connections",
     severity="critical",
-    why="a tunnel makes a port of the loopback interface the port of another host",
+    why="a tunnel makes a port of the loopback interface a port of another host",
 )
 def test_no_tunnel(survey: Survey, rig: Rig) -> None:
     reach = survey.read(REACH)
     # of what listens here, too, the check before tells
     listening = " ".join(f"{one.program} {one.how}" for one in reach.leads)
     found = [f"{one.program}: {one.words}" for one in reach.tunnels if one.program not in listening]
-    expect("; ".join(found) or "none", "none", "end it, and disable what starts it")
+    expect("; ".join(found) or "none", "none", "stop it, and disable what starts it")
 
 
 @check(
     "R05",
-    "none but its port and the gateway can open its socket",
+    "only the instance's port and the gateway can open its socket",
     severity="critical",
-    why="who opens it needs no more than the key, from wherever he is let in; who stands in for it is sent that key",
+    why="whoever opens it needs only the key, from anywhere; whoever replaces it is sent that key",
 )
 def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
     _socket(survey, rig, instance.socket, f"systemctl restart {instance.unit}")
@@ -58,9 +58,9 @@ def test_socket(survey: Survey, rig: Rig, instance: Instance) -> None:
 
 @check(
     "R06",
-    "none but root and the gateway can open its own sockets",
+    "only root and the gateway can open the gateway's internal sockets",
     severity="critical",
-    why="who opens them says which keys are gone, and whom requests are sent to",
+    why="whoever opens them decides which keys are revoked, and where requests go",
 )
 def test_gateway_sockets(survey: Survey, rig: Rig, gateway: object) -> None:
     own = {one.socket for one in rig.instances}
@@ -91,32 +91,32 @@ def _socket(survey: Survey, rig: Rig, path: str, step: str) -> None:
     expect(f"{at} has mode {guard.mode:04o}", f"{at} is closed to others", step, holds=fits)
     if closed:
         elsewhere = ", ".join(reach.mounted[folder])
-        expect(elsewhere or "mounted once", "mounted once", f"umount {elsewhere}")
+        expect(elsewhere or "a single mount", "a single mount", f"umount {elsewhere}")
     there = reach.listening[path]
     own = (f" of {unit}", " of init.scope") if not closed else (f" of {unit}",)
     strangers = sorted({name for name in [*there["own"], *there["host"]] if not name.endswith(own)})
-    expect(", ".join(strangers) or "nobody else", "nobody else", f"end who listens there, and {step}")
+    expect(", ".join(strangers) or "nobody else", "nobody else", f"stop what listens there, then {step}")
     expect("somebody" if there["own"] or there["host"] else "nobody", "somebody", step)
 
 
 @check(
     "R07",
-    "its loopback interface is its own",
+    "no interface routes loopback addresses",
     severity="critical",
-    why="neighbours on such a network speak to ports that only this host should reach",
+    why="neighbours on such a network reach ports that only this host should reach",
 )
 def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
     found = survey.read(REACH).routed
     settings = " ".join(f"net.ipv4.conf.{name}.route_localnet=0" for name in found)
-    step = f"sysctl -w {settings}, and take route_localnet out of /etc/sysctl.conf and /etc/sysctl.d"
-    expect(", ".join(f"{name} routes 127.0.0.0/8" for name in found) or "no interface does", "no interface does", step)
+    step = f"sysctl -w {settings}, and remove route_localnet from /etc/sysctl.conf and /etc/sysctl.d"
+    expect(", ".join(f"{name} routes 127.0.0.0/8" for name in found) or "no interface", "no interface", step)
 
 
 @check(
     "R08",
-    "the addresses that it listens on are the host's",
+    "the host has the addresses that the rig listens on",
     severity="high",
-    why="who calls an address that the host has lost reaches nobody, or somebody else",
+    why="clients of an address that the host has lost reach nobody, or somebody else",
 )
 def test_addresses(survey: Survey, rig: Rig) -> None:
     declared = [one.address for one in (rig.gateway.listeners.values() if rig.gateway else ())]
@@ -124,7 +124,9 @@ def test_addresses(survey: Survey, rig: Rig) -> None:
     there = {*survey.read(REACH).addresses}
     lost = sorted({one for one in declared if one not in there and not _local(one)})
     expect(
-        ", ".join(f"{one} is not" for one in lost) or "they are", "they are", "give the interface that address again"
+        ", ".join(f"{one} missing" for one in lost) or "all of them",
+        "all of them",
+        "add the address to its interface again",
     )
 
 

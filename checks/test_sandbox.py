@@ -21,31 +21,48 @@ def done(survey: Survey, instance: Instance, service: Service) -> Done:
     return survey.read(ESCAPES)[instance.unit]
 
 
-@check("E01", "it reaches no other process", severity="critical", why="a taken-over service takes its neighbours along")
+@check(
+    "E01",
+    "the instance reaches no other process",
+    severity="critical",
+    why="a service that is taken over takes its neighbours along",
+)
 def test_processes(done: Done) -> None:
-    none(done.processes, "no process in reach", DEPLOY)
+    none(done.processes, "no reachable process", DEPLOY)
 
 
-@check("E02", "it has no way out but its own socket", severity="critical", why="it could send out what it is asked")
+@check(
+    "E02",
+    "the instance reaches nothing but its own socket",
+    severity="critical",
+    why="a service that is taken over could send out what it is asked",
+)
 def test_network(done: Done) -> None:
-    none(done.network, "nobody in reach", DEPLOY)
+    none(done.network, "nothing reachable", DEPLOY)
 
 
 @check(
     "E03",
-    "it reads no secret, holds no lock and writes nothing of others",
+    "the instance reads no secret, holds no lock and writes nothing of others",
     severity="critical",
-    why="a taken-over service would stay after its restart, or keep deploys away",
+    why="a service that is taken over could survive its restart, or keep deploys away",
 )
 def test_files(done: Done) -> None:
-    none(done.files, "no file of others in reach", DEPLOY)
+    none(done.files, "no reachable files of others", DEPLOY)
 
 
-@check("E04", "it opens no device but cards", severity="critical", why="disks and memory can be read past all files")
+@check(
+    "E04",
+    "the instance opens no device but cards",
+    severity="critical",
+    why="disks and memory can be read without going through files",
+)
 def test_devices(done: Done) -> None:
-    none(done.devices, "no device in reach", DEPLOY)
+    none(done.devices, "no reachable device", DEPLOY)
 
 
-@check("E05", "it cannot become more than it is", severity="critical", why="a hole in the kernel is a hole in the box")
+@check(
+    "E05", "the instance cannot gain privileges", severity="critical", why="a hole in the kernel is a hole in the box"
+)
 def test_privileges(done: Done) -> None:
-    none(done.privileges, "no privilege in reach", DEPLOY)
+    none(done.privileges, "no privileges to gain", DEPLOY)

@@ -38,7 +38,7 @@ def running(survey: Survey, instance: Instance) -> Unit:
     return survey.read(PROCESSES).units[instance.unit]
 
 
-@check("S01", "it runs, now and after a reboot", severity="critical", why="nobody is served")
+@check("S01", "the instance is running, and starts at boot", severity="critical", why="nobody is served")
 def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
     units = survey.read(UNITS)
     expect(units.value(instance.unit, "ActiveState") or "not there", "active", DEPLOY)
@@ -51,22 +51,27 @@ def test_active_and_wanted(survey: Survey, instance: Instance) -> None:
     "S02",
     "the running process was started from the declared unit",
     severity="high",
-    why="a unit that was changed, by hand or by a run that died, serves something else now or after the next restart",
+    why="a unit changed by hand or by an interrupted deploy serves something else, now or after the next restart",
 )
 def test_process_is_current(survey: Survey, wanted: Generation, instance: Instance) -> None:
     found = survey.read(SERVING).started
     for unit_state in wanted.unit_states:
         if unit_state.unit in (instance.unit, names(instance.port)[0]):
             started = found[unit_state.unit].lines[:1]
-            expect(started[0][:12] if started else "no note of a start", unit_state.started_from[:12], DEPLOY)
+            expect(started[0][:12] if started else "no record of a start", unit_state.started_from[:12], DEPLOY)
     started_from = found[instance.unit]
     others = [line.partition(" ")[2] for line in set(started_from.lines[1:]) ^ set(started_from.now)]
-    none(sorted(others), "the weights that lie there now", DEPLOY)
+    none(sorted(others), "the weights on disk now", DEPLOY)
     given = started_from.key is not None and started_from.key.given
-    expect("another key" if not given else "", "the key that lies there now", DEPLOY, holds=given)
+    expect("another key" if not given else "", "the key on disk now", DEPLOY, holds=given)
 
 
-@check("S03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
+@check(
+    "S03",
+    "the instance's exposure level is within budget",
+    severity="high",
+    why="a hole in the server is a hole in the box",
+)
 def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
     if service.container:
         pytest.skip(CONTAINED)
@@ -77,21 +82,24 @@ def test_exposure(survey: Survey, instance: Instance, service: Service) -> None:
 
 
 @check(
-    "S07", "its key is root's alone and in no argument or environment", severity="critical", why="a key others can read"
+    "S07",
+    "the instance's key is readable by root only, and in no argument or environment",
+    severity="critical",
+    why="others could read the key",
 )
 def test_key_is_secret(survey: Survey, instance: Instance) -> None:
     key = survey.read(SERVING).started[instance.unit].key
     if key is None or not key.mode:
         raise Drift("a file with its key", "none", DEPLOY)
     expect(f"mode {key.mode} of user {key.owner}", "mode 600 of user 0", DEPLOY)
-    none(key.leaks, "the key in its file alone", "change the key, and find out who put it there")
+    none(key.leaks, "the key only in its file", "change the key, and find out what put it there")
 
 
 @check(
     "S08",
-    "it sees the cards it was given, and no others",
+    "the instance sees its own cards, and no others",
     severity="critical",
-    why="it serves on the CPU, or on another's card",
+    why="it runs on the CPU, or on another instance's card",
 )
 def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, running: Unit) -> None:
     if not instance.cards:
@@ -100,24 +108,27 @@ def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, ru
     apps = answer(survey, "apps", nvidia_smi.apps)
     found = sorted({app.address for app in apps if app.pid in own})
     wanted = sorted(facts.pci_cards[index][0] for index in instance.cards)
-    expect(found, wanted, f"look at `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
+    expect(found, wanted, f"see `nvidia-smi` and `journalctl -u {instance.unit}` for CUDA errors")
 
 
 @check(
-    "S09", "a stop leaves no process behind", severity="high", why="a worker that outlives its service keeps its memory"
+    "S09",
+    "stopping the instance leaves no process behind",
+    severity="high",
+    why="a worker that outlives its service keeps its memory",
 )
 def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
-    none(told, "engines run by units of this rig alone", "end it: no unit of this rig started it")
+    none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
 
 
 @check(
     "S10",
     "every rigwright unit is declared",
     severity="high",
-    why="what is not declared holds memory, a port and a key",
+    why="an undeclared unit holds memory, a port and a key",
 )
 def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, wanted = survey.read(UNITS), declared(Scene(rig, desired))
@@ -131,14 +142,14 @@ def test_nothing_undeclared(survey: Survey, rig: Rig, desired: Desired) -> None:
     # a unit that somebody else has given such a name is theirs: we neither wrote its file nor noted its start
     noted = {*survey.read(SERVING).records, *marked}
     left += [name for name in units.loaded if name not in wanted and NAMED.fullmatch(name) and name in noted]
-    none(left, "units of this rig alone", f"{DEPLOY}; `systemctl stop` what has no file any more")
+    none(left, "only this rig's units", f"{DEPLOY}; `systemctl stop` units that have no file")
 
 
 @check(
     "S11",
-    "its limits of memory and tasks are in force",
+    "the instance's memory and task limits are in force",
     severity="high",
-    why="one instance that grows without end takes the box with it",
+    why="an instance that grows without bound takes the box down",
 )
 def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
     units = survey.read(UNITS)
@@ -151,9 +162,9 @@ def test_limits(survey: Survey, facts: HostFacts, instance: Instance) -> None:
 
 @check(
     "S12",
-    "its process runs what its unit starts, as its own user, in a network of its own",
+    "the instance runs its unit's command, as its own user, in its own network",
     severity="critical",
-    why="a variable that somebody set for all services, or another program of that name, serves something else",
+    why="a variable set for all services, or another program of that name, serves something else",
 )
 def test_process_is_the_declared_one(
     survey: Survey, rig: Rig, desired: Desired, instance: Instance, service: Service, running: Unit
@@ -173,33 +184,32 @@ def test_process_is_the_declared_one(
     expect(main.exe, f"a program in {folder}", restart, holds=inside)
     pairs = zip_longest(main.words[before:], wanted, fillvalue="nothing")
     other = [f"{has} for {word}" for has, word in pairs if word and has != word]
-    none(other, "the words of its unit", restart)
+    none(other, "the arguments of its unit", restart)
     given = environment(instance, service)
     wrong = [
         f"{name} {main.environment.get(name, 'unset')}" for name in given if main.environment.get(name) != given[name]
     ]
     none(wrong, "the variables of its unit", restart)
-    added = f"`systemctl unset-environment` them, or take them out of /etc/systemd/, and {restart}"
-    none(strange(main.environment, instance, service), "no variable of others", added)
+    added = f"`systemctl unset-environment` them, or remove them from /etc/systemd/, then {restart}"
+    none(strange(main.environment, instance, service), "no added variables", added)
     first = survey.read(PROCESSES).first.spaces.get("net")
     apart = all(one.spaces.get("net") != first for one in running.processes)
-    expect("the host's network", "a network of its own", restart, holds=apart)
+    expect("the host's network", "its own network", restart, holds=apart)
 
 
 @check(
     "S14",
-    "it runs as it did when it was started so first",
+    "the instance runs as it did at its first start with these settings",
     severity="high",
-    why="after a driver's upgrade an engine may compute in another way, or have room for half the tokens, and only its "
-    "log says so",
+    why="after a driver upgrade an engine may use another backend, or fit half the tokens, and only its log says so",
 )
 def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
     started = survey.read(SERVING).started[instance.unit]
     first = _first(started)
     if not first:
-        pytest.skip("it has said nothing of itself")
+        pytest.skip("its log says nothing about it")
     now, then = instance.kind.begun(started.said), instance.kind.begun(first)
-    expect(now, then, f"look at `journalctl -u {instance.unit}` for what it says of backends", holds=now.like(then))
+    expect(now, then, f"see `journalctl -u {instance.unit}` for messages about backends", holds=now.like(then))
 
 
 def _first(started: Started) -> list[str]:

@@ -13,10 +13,15 @@ from rigwright.weights.sharing import UNIT, digest, endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
-LOG = f"look at `journalctl -u {UNIT}`"
+LOG = f"see `journalctl -u {UNIT}`"
 
 
-@check("H01", "weights are shared, now and after a reboot", severity="high", why="other boxes fetch from outside again")
+@check(
+    "H01",
+    "the weights share is running, and starts at boot",
+    severity="high",
+    why="other boxes download from outside again",
+)
 def test_active_and_enabled(survey: Survey, share: Share) -> None:
     one = survey.read(GATES).gate(UNIT)
     expect(f"{one.active}, {one.enabled}", "active, enabled", f"{DEPLOY}, or {LOG}")
@@ -24,20 +29,25 @@ def test_active_and_enabled(survey: Survey, share: Share) -> None:
 
 @check(
     "H02",
-    "what shares them was started from the declared settings",
+    "the weights share was started from the declared settings",
     severity="high",
-    why="settings that were changed, by hand or by a run that died, give other files to other boxes",
+    why="settings changed by hand or by an interrupted deploy give other files to other boxes",
 )
 def test_process_is_current(survey: Survey, rig: Rig, share: Share) -> None:
     one, wanted = survey.read(GATES).gate(UNIT), digest(rig, share)
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {UNIT}"
     expect("another program" if one.replaced else "the same", "the same", restart)
-    found = f"workers that began {one.later} s after" if one.later > LATER else "none of later"
-    expect(found, "none of later", restart)
+    found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"
+    expect(found, "no later ones", restart)
 
 
-@check("H03", "its exposure is within the budget", severity="high", why="a hole in the server is a hole in the box")
+@check(
+    "H03",
+    "the weights share's exposure level is within budget",
+    severity="high",
+    why="a hole in the server is a hole in the box",
+)
 def test_exposure(survey: Survey, share: Share) -> None:
     level = survey.read(GATES).gate(UNIT).exposure or "10"
     expect(level, f"at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
@@ -45,9 +55,9 @@ def test_exposure(survey: Survey, share: Share) -> None:
 
 @check(
     "H04",
-    "it listens on the declared address and port alone",
+    "the weights share listens only on the declared address and port",
     severity="critical",
-    why="on another network, the weights are everybody's",
+    why="on another network, the weights are open to everyone",
 )
 def test_listens_where_it_is_declared(survey: Survey, share: Share) -> None:
     listeners = survey.read(REACH).listeners
@@ -56,27 +66,34 @@ def test_listens_where_it_is_declared(survey: Survey, share: Share) -> None:
     others = [
         name for one in listeners if one.port == share.port for name in one.holders if not name.endswith(f" of {UNIT}")
     ]
-    expect(", ".join(sorted(set(others))) or "nobody", "nobody", f"end who listens on port {share.port}, and {DEPLOY}")
+    expect(
+        ", ".join(sorted(set(others))) or "nobody", "nobody", f"stop what listens on port {share.port}, then {DEPLOY}"
+    )
 
 
-@check("H05", "another box gets the locked bytes", severity="high", why="a peer that gives other bytes costs a fetch")
+@check(
+    "H05",
+    "the weights share serves the locked bytes",
+    severity="high",
+    why="a peer that serves other bytes costs a download",
+)
 def test_a_weight_is_given(survey: Survey, rig: Rig, share: Share) -> None:
     requests = survey.read(REQUESTS)
     for weight, number, start, length in pieces(rig):
         found = answer(requests, f"share: {weight.weight_path} {number}")
         wanted = f"bytes {start}-{start + length - 1}/{weight.size}"
         told = f"{found.said} {found.headers.get('content-range', '')}".strip()
-        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or deploy again")
+        expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or re-run deploy")
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
         said = "as they lie there" if same else "others"
-        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as they lie there", f"systemctl restart {UNIT}")
+        expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", f"systemctl restart {UNIT}")
 
 
 @check(
     "H06",
-    "nothing but whole files of the models' folder is given, and nothing is taken",
+    "the weights share serves only complete files, and accepts none",
     severity="critical",
-    why="half a file would be fetched for a whole one, and a link leads anywhere",
+    why="half a file would be fetched as a whole one, and a link leads anywhere",
 )
 def test_nothing_else_is_given(survey: Survey, share: Share) -> None:
     requests = survey.read(REQUESTS)
@@ -89,31 +106,37 @@ def test_nothing_else_is_given(survey: Survey, share: Share) -> None:
 
 
 @check(
-    "H07", "who is not allowed is refused", severity="critical", why="licences and gated models are no public affair"
+    "H07",
+    "the weights share refuses networks that are not declared",
+    severity="critical",
+    why="licensed and gated models must not be public",
 )
 def test_strangers_are_refused(survey: Survey, share: Share) -> None:
     if not stranger(share):
-        pytest.skip("no address of this host is refused")
+        pytest.skip("the share refuses none of this host's addresses")
     # who is allowed is told that there is no such file
     found = answer(survey.read(REQUESTS), "share: stranger")
     expect(found.said, "403 or no answer", DEPLOY, holds=found.status in (0, 403))
 
 
-@check("H08", "it cannot write what it shares", severity="critical", why="a hole in the server would change weights")
+@check(
+    "H08",
+    "the weights share cannot write to what it serves",
+    severity="critical",
+    why="a hole in the server would change weights",
+)
 def test_it_cannot_write(survey: Survey, share: Share) -> None:
     gates = survey.read(GATES)
     expect("a process" if gates.gate(UNIT).pid else "none", "a process", f"{LOG}, or {DEPLOY}")
     expect(", ".join(gates.sharing.writes) or "nothing", "nothing", f"systemctl restart {UNIT}, or {DEPLOY}")
     root = gates.sharing.user == 0 or gates.sharing.able
-    expect("root" if root else "nobody in particular", "nobody in particular", f"systemctl restart {UNIT}, or {DEPLOY}")
+    expect("root" if root else "an unprivileged user", "an unprivileged user", f"systemctl restart {UNIT}, or {DEPLOY}")
 
 
-@check(
-    "H09", "weights are shared only where the rig says so", severity="high", why="nobody knows of what is not declared"
-)
+@check("H09", "weights are shared only where declared", severity="high", why="nobody knows about an undeclared share")
 def test_nothing_undeclared(survey: Survey, rig: Rig) -> None:
     if rig.share:
-        pytest.skip("it says so")
+        pytest.skip("the rig declares one")
     one = survey.read(GATES).gate(UNIT)
     there = one.enabled not in ("", "not there") or one.active not in ("inactive", "not there", "")
     expect(f"{one.active}, {one.enabled}" if there else "nothing", "nothing", DEPLOY)

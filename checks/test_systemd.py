@@ -73,9 +73,9 @@ PATHS = frozenset({"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
 
 @check(
     "U05",
-    "systemd's own settings leave our services as they are declared",
+    "systemd's own settings leave the rig's services as declared",
     severity="high",
-    why="a variable or limit that the manager gives to all services is in every process that starts next",
+    why="a variable or limit that the manager sets for all services is in every process that starts next",
 )
 def test_manager(survey: Survey, facts: HostFacts) -> None:
     units = survey.read(UNITS)
@@ -89,11 +89,11 @@ def test_manager(survey: Survey, facts: HostFacts) -> None:
         if place not in PATHS
     ]
     lines = [f"{one.path}: {one.line}" for one in units.configured if SET.fullmatch(one.line.partition("=")[0].strip())]
-    cure = "take it out of /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, and "
+    cure = "remove it from /etc/systemd/, `systemctl unset-environment` variables, `systemctl revert` slices, then "
     cure += "`systemctl daemon-reexec`"
     limits = [said(one) for name in PARENTS for one in differences(units, UnitFile(name, "", "", ""), facts.memory_kib)]
     dropped = [path for name in PARENTS for path in units.names(name, "DropInPaths")]
-    none([*strange, *lines, *_defaults(units), *limits, *dropped], "nothing beside what systemd comes with", cure)
+    none([*strange, *lines, *_defaults(units), *limits, *dropped], "only systemd's defaults", cure)
 
 
 def _defaults(units: Units) -> Iterable[str]:
@@ -104,10 +104,10 @@ def _defaults(units: Units) -> Iterable[str]:
 
 @check(
     "U06",
-    "no unit of others stops ours, holds them back or gets into them",
+    "no other unit stops, delays or alters the rig's",
     severity="high",
-    why="a unit that conflicts with ours, or that ours wait for, decides whether anybody is served",
-    blind="programs that act on our units without their name, or that are no scripts",
+    why="a unit that conflicts with the rig's, or that they wait for, decides whether anybody is served",
+    blind="programs that act on units without naming them, or that are not scripts",
 )
 def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -116,8 +116,8 @@ def test_others(survey: Survey, rig: Rig, desired: Desired) -> None:
     wrong += [text for one in ours.values() for text in _involved(units, one, ours)]
     none(
         wrong,
-        "units of ours that no others act on",
-        "take that out of the unit that says so, and `systemctl daemon-reload`",
+        "no other units that act on the rig's",
+        "remove that from the unit that says so, then `systemctl daemon-reload`",
     )
 
 
@@ -139,9 +139,9 @@ def _involved(units: Units, one: UnitFile, ours: dict[str, UnitFile]) -> Iterabl
 
 @check(
     "U07",
-    "no unit lies where it wins over ours, and none has another name",
+    "no other unit file shadows the rig's, and none has an alias",
     severity="high",
-    why="systemd reads folders in an order: a file in an earlier one is read in place of ours",
+    why="systemd reads directories in order: a file in an earlier one replaces the rig's",
 )
 def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -157,21 +157,19 @@ def test_shadows(survey: Survey, rig: Rig, desired: Desired) -> None:
                 wrong.append(one.path)
         elif name in ours or one.link.rpartition("/")[2] in ours:
             wrong.append(f"{one.path}{f', a link to {one.link}' if one.link else ''}")
-    wrong += [
-        f"{name} is called {other}, too" for name in ours for other in units.names(name, "Names") if other != name
-    ]
-    none(wrong, f"units of ours in {FOLDER} alone", f"remove it, and {RELOAD}")
+    wrong += [f"{name} has the alias {other}" for name in ours for other in units.names(name, "Names") if other != name]
+    none(wrong, f"the rig's units only in {FOLDER}", f"remove it, then {RELOAD}")
 
 
 @check(
     "U08",
-    "no program of somebody else's makes units at a boot",
+    "no unpackaged systemd generator is installed",
     severity="high",
     why="a generator runs as root before everything else, and can mask or add any unit",
 )
 def test_generators(survey: Survey) -> None:
     none(
         survey.read(UNITS).generators,
-        "generators that packages have brought",
-        "remove it, and `systemctl daemon-reload`",
+        "only packaged generators",
+        "remove it, then `systemctl daemon-reload`",
     )

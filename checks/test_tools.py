@@ -10,29 +10,31 @@ from checks.trees import as_recorded
 from rigwright.host.plan import Desired
 
 
-@check("T01", "host tools are the locked ones", severity="low", why="another version fetches or verifies otherwise")
+@check(
+    "T01", "host tools are the locked versions", severity="low", why="another version may fetch or verify differently"
+)
 def test_tools_are_the_locked_ones(survey: Survey, desired: Desired) -> None:
     folder = desired.tools.folder
     described = survey.read(TREES).distributions[folder]
     if not described:
-        raise Drift(folder, "no environment that works", DEPLOY)
+        raise Drift(folder, "no working environment", DEPLOY)
     rows = (name.removesuffix(".dist-info").rpartition("-") for name in described)
     found = {f"{canonicalize_name(name)}=={version}" for name, _, version in rows}
     lines = (line.rstrip(" \\") for line in desired.tools.requirements.splitlines())
     wanted = {pin(line) for line in lines if "==" in line and ";" not in line}
     missing = ", ".join(sorted(wanted - found))
-    expect(f"none of {missing}", f"{missing} in {folder}", f"remove {folder} and {DEPLOY}", holds=not missing)
+    expect(f"none of {missing}", f"{missing} in {folder}", f"remove {folder}, then {DEPLOY}", holds=not missing)
 
 
 @check(
     "T02",
-    "the files of host tools are the ones that were installed",
+    "host tools are unmodified",
     severity="critical",
-    why="root builds and fetches with them, and whoever has changed one is root then",
+    why="root builds and fetches with them: whoever changes one becomes root",
 )
 def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     folder = desired.tools.folder
-    as_recorded(survey.read(TREES).tree(folder), f"remove {folder} and {DEPLOY}")
+    as_recorded(survey.read(TREES).tree(folder), f"remove {folder}, then {DEPLOY}")
 
 
 def pin(line: str) -> str:

@@ -27,9 +27,9 @@ FLEETING = ("tmpfs", "ramfs", "overlay", "aufs")
 
 @check(
     "F01",
-    "root alone can change the folders that lead to what is ours",
+    "only root can change the directories above Rigwright's files",
     severity="critical",
-    why="whoever can rename a folder above puts another in its place, whatever is in it",
+    why="whoever can rename a parent directory can put another in its place, whatever is in it",
 )
 def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
     found = [folder for way in survey.read(WAYS).folders.values() for folder in way]
@@ -37,28 +37,28 @@ def test_the_way_is_roots(survey: Survey, rig: Rig) -> None:
     bad = {one.path: one for one in found if _loose(one) or (one.path in roots and one.kind != "folder")}
     wrong = list(bad.values())
     cure = "; ".join(_closing(one) for one in wrong[:3])
-    expect("; ".join(map(_said, wrong[:3])), "folders of root's alone", cure, holds=not wrong)
+    expect("; ".join(map(_said, wrong[:3])), "directories that only root can change", cure, holds=not wrong)
 
 
 @check(
     "F02",
-    "services can reach what they run and read",
+    "services can access what they run and read",
     severity="critical",
-    why="the next start ends before the first line of its log",
+    why="the next start fails before the first line of its log",
 )
 def test_the_way_is_open(survey: Survey, rig: Rig) -> None:
     ways = survey.read(WAYS).folders
     passed = {one.path: one for root in (rig.roots.software, rig.roots.config, rig.roots.models) for one in ways[root]}
     shut = [one.path for one in passed.values() if one.kind == "folder" and not one.mode & 0o001]
     cure = f"chmod o+x {' '.join(shut)}"
-    expect(", ".join(shut), "folders that everybody may pass", cure, holds=not shut)
+    expect(", ".join(shut), "directories that everyone can traverse", cure, holds=not shut)
 
 
 @check(
     "F03",
-    "nothing is mounted over what is ours",
+    "nothing is mounted over Rigwright's files",
     severity="critical",
-    why="services see what is mounted, and records and deploys what was there at other times",
+    why="services see what is mounted, while records and deploys go by what was there at other times",
 )
 def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
     inside = (rig.roots.software, rig.roots.config, rig.roots.state, CACHES)
@@ -69,25 +69,25 @@ def test_nothing_is_mounted(survey: Survey, rig: Rig) -> None:
     over = [one for one in points if one.point != "/" and one.kind in FLEETING]
     wrong = {one.point: one for one in (*below, *bound, *over)}
     said = "; ".join(f"{one.source}{one.what.rstrip('/')} ({one.kind}) at {one.point}" for one in wrong.values())
-    cure = f"umount {' '.join(reversed(wrong))}, take it out of /etc/fstab and the mount units, and {DEPLOY}"
+    cure = f"umount {' '.join(reversed(wrong))}, remove it from /etc/fstab and the mount units, then {DEPLOY}"
     expect(said, "no mount", cure, holds=not wrong)
 
 
 @check(
     "F05",
-    "nothing else will be mounted over what is ours at the next boot",
+    "nothing will be mounted over Rigwright's files at the next boot",
     severity="critical",
     why="after a boot services see what is mounted there",
 )
 def test_nothing_waits(survey: Survey) -> None:
     waiting = survey.read(WAYS).waiting
-    cure = "take it out of /etc/fstab and the mount units, or mount it now and deploy again"
-    expect(", ".join(waiting), "no mount that is not there now", cure, holds=not waiting)
+    cure = "remove it from /etc/fstab and the mount units, or mount it now and re-run deploy"
+    expect(", ".join(waiting), "no mount that is not active now", cure, holds=not waiting)
 
 
 @check(
     "F06",
-    "programs can be run from where they are installed",
+    "programs can be executed where they are installed",
     severity="critical",
     why="the next start of every instance fails",
 )
@@ -98,7 +98,7 @@ def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
     last = max(holding, key=lambda one: len(one.point), default=None)
     point = last.point if last else "/"
     barred = bool(last and "noexec" in last.options)
-    cure = f"mount -o remount,exec {point}, and take noexec out of /etc/fstab"
+    cure = f"mount -o remount,exec {point}, and remove noexec from /etc/fstab"
     expect(f"{point} with noexec", "a file system without noexec", cure, holds=not barred)
 
 
@@ -106,7 +106,7 @@ def test_programs_can_be_run(survey: Survey, rig: Rig) -> None:
     "F07",
     "nothing was added to what is installed",
     severity="critical",
-    why="programs load what lies beside them: a library, a module, a .pth or a sitecustomize is code in the service",
+    why="programs load what lies beside them: a library, module, .pth or sitecustomize is code in the service",
 )
 def test_nothing_was_added(survey: Survey) -> None:
     _none(survey, ADDED)
@@ -114,9 +114,9 @@ def test_nothing_was_added(survey: Survey) -> None:
 
 @check(
     "F08",
-    "owner, mode and rights of what is installed are those it was installed with",
+    "owners, modes and access lists of installed files are unchanged",
     severity="critical",
-    why="who may write there runs code as the service; what a service may not read it cannot start from",
+    why="whoever may write there runs code as the service; what a service may not read it cannot start from",
 )
 def test_owner_and_modes(survey: Survey) -> None:
     _none(survey, LOOSE)
@@ -124,22 +124,22 @@ def test_owner_and_modes(survey: Survey) -> None:
 
 @check(
     "F09",
-    "what earlier generations stand on is as it was installed",
+    "what earlier generations depend on is unmodified",
     severity="high",
     why="a rollback would run it",
 )
 def test_earlier_trees(survey: Survey, rig: Rig, desired: Desired) -> None:
     for tree in _others(survey.read(TREES), rig, desired):
         if not tree.unrecorded:
-            cure = f"rm -r {tree.path}, and {DEPLOY} once the generations that refer to it are removed"
+            cure = f"rm -r {tree.path}; {DEPLOY}, once the generations that refer to it are removed"
             judged([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], cure)
 
 
 @check(
     "F10",
-    "nothing else lies where programs of ours do",
+    "the installation directories hold nothing unknown",
     severity="low",
-    why="nobody knows of it, looks after it, or takes it away",
+    why="nobody knows about it, maintains it or removes it",
 )
 def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None:
     found, ledger = survey.read(TREES), survey.read(OURS).ledger
@@ -151,13 +151,13 @@ def test_nothing_lies_beside(survey: Survey, rig: Rig, desired: Desired) -> None
         f"{rig.generations}/{FAILED}"
     }
     beside = [path for path in sorted(lying) if path not in ours and PurePosixPath(path).name != LOST]
-    cure = f"{DEPLOY}, or was never ours: then rm -r {' '.join(beside[:3])}"
-    expect(", ".join(beside[:3]), "nothing that no deploy has written", cure, holds=not beside)
+    cure = f"{DEPLOY}; if it is not Rigwright's, rm -r {' '.join(beside[:3])}"
+    expect(", ".join(beside[:3]), "only files that a deploy wrote", cure, holds=not beside)
 
 
 @check(
     "F11",
-    "the programs that look after weights are the ones that were placed",
+    "the programs that manage weights are unmodified",
     severity="critical",
     why="root runs them",
 )
@@ -168,17 +168,17 @@ def test_programs_for_weights(survey: Survey, rig: Rig) -> None:
 
 @check(
     "F12",
-    "the host's Python runs nothing before what it is told to run",
+    "the host's Python runs no unpackaged startup code",
     severity="critical",
-    why="root runs it for weights and deploys: a sitecustomize, a .pth or a module that comes first is run as root",
+    why="root runs Python for weights and deploys: a sitecustomize, .pth or shadowing module would run as root",
 )
 def test_python_starts_with_its_own(survey: Survey) -> None:
     foreign = survey.read(PYTHON).foreign
-    cure = f"rm -r {' '.join(foreign[:3])}, or install the package that has it"
-    expect(", ".join(foreign[:3]), "nothing but what packages have", cure, holds=not foreign)
+    cure = f"rm -r {' '.join(foreign[:3])}, or install the package that contains it"
+    expect(", ".join(foreign[:3]), "only packaged files", cure, holds=not foreign)
     other = survey.read(PYTHON).other
-    cure = f"rm {' '.join(other[:3])}: it is compiled anew"
-    expect(", ".join(other[:3]), "the code of its own modules", cure, holds=not other)
+    cure = f"rm {' '.join(other[:3])}, which are compiled again"
+    expect(", ".join(other[:3]), "bytecode of its own modules", cure, holds=not other)
 
 
 def _none(survey: Survey, what: str) -> None:

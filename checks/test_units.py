@@ -18,63 +18,63 @@ from rigwright.serving.units import UNITS as FOLDER
 
 @check(
     "U01",
-    "systemd reads each unit of ours from the file that is declared",
+    "systemd loads each of the rig's units from its declared file",
     severity="critical",
-    why="a unit that is masked, shadowed or changed starts something else, or nothing, after a boot",
+    why="a masked, shadowed or changed unit starts something else, or nothing, after a boot",
 )
 def test_files(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
     wrong = [text for one in ours.values() if one.path for text in _misread(units, one)]
-    none(wrong, "each unit file as it is declared, and read by systemd", DEPLOY)
+    none(wrong, "each unit file as declared, and loaded by systemd", DEPLOY)
 
 
 def _misread(units: Units, one: UnitFile) -> Iterable[str]:
     lying, state = units.files[one.path], units.value(one.name, "LoadState")
     if lying.link != one.link:
-        yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is no link'}"
+        yield f"{one.path} {f'is a link to {lying.link}' if lying.link else 'is not a link'}"
     elif lying.sha256 != one.sha256:
-        yield f"{one.path} {'has another text' if lying.sha256 else 'is not there'}"
+        yield f"{one.path} {'has different contents' if lying.sha256 else 'is not there'}"
     if lying.loose:
         yield f"{one.path} is {lying.loose}"
     if state != "loaded":
         yield f"{one.name} is {state}"
     elif units.value(one.name, "FragmentPath") != one.path:
-        yield f"{one.name} is read from {units.value(one.name, 'FragmentPath') or 'nowhere'}"
+        yield f"{one.name} is loaded from {units.value(one.name, 'FragmentPath') or 'nowhere'}"
 
 
 @check(
     "U02",
-    "nothing is added to units of ours",
+    "the rig's units have no drop-ins",
     severity="critical",
-    why="a drop-in, of whatever folder, changes what is started, as whom and with which limits",
+    why="a drop-in, in whichever directory, changes what is started, as whom and with which limits",
 )
 def test_additions(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
     found = {path for name in ours for path in units.names(name, "DropInPaths")}
     found |= {one.path for one in units.lying if ".d/" in one.path or one.path.endswith(".d")}
-    none(sorted(found), "no drop-ins", f"remove them, and the folder if it is empty, then {RELOAD}")
+    none(sorted(found), "no drop-ins", f"remove them, and the directory if it is empty, then {RELOAD}")
 
 
 @check(
     "U03",
-    "what systemd has in force of each unit is what its file says",
+    "what systemd has in force for each unit is what its file says",
     severity="critical",
-    why="systemd starts and limits what it has in memory, whatever files say now",
-    blind="conditions and credentials, which systemd does not tell",
+    why="systemd starts and limits what it has in memory, whatever the files say now",
+    blind="conditions and credentials, which systemd does not report",
 )
 def test_in_force(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours, facts = survey.read(UNITS), declared(Scene(rig, desired)), desired.facts
     found = [one for unit in ours.values() for one in differences(units, unit, facts.memory_kib)]
     for unit in ours.values():
         found += unrelated(units, unit)
-    none(map(said, found), "all properties of our units as declared", RELOAD)
+    none(map(said, found), "all unit properties as declared", RELOAD)
 
 
 @check(
     "U04",
-    "a boot starts all that this rig has",
+    "everything on this rig starts at boot",
     severity="critical",
-    why="what no target pulls in is not there after the next boot",
+    why="a unit that no target pulls in is not started at the next boot",
 )
 def test_comes_back(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -91,8 +91,8 @@ def test_comes_back(survey: Survey, rig: Rig, desired: Desired) -> None:
             if one.name not in pulled:
                 wrong.append(f"{target} does not want {one.name}")
             elif target not in ours and f"{FOLDER}/{target}.wants/{one.name}" not in lasting:
-                wrong.append(f"no link in {FOLDER}/{target}.wants leads to {one.name}")
-    none(wrong, "every unit of ours wanted by its target", DEPLOY)
+                wrong.append(f"no link in {FOLDER}/{target}.wants points to {one.name}")
+    none(wrong, "every unit wanted by its target", DEPLOY)
 
 
 def _boot(units: Units) -> Iterable[str]:
@@ -105,7 +105,7 @@ def _boot(units: Units) -> Iterable[str]:
     if "multi-user.target" not in reached:
         yield f"a boot into {target or 'nothing'}"
     if units.default and units.value("default.target", "Id") != units.default:
-        yield f"a boot into {units.default}, of which systemd has not read yet"
+        yield f"a boot into {units.default}, which systemd has not loaded yet"
     for name in BOOT:
         state = units.value(name, "LoadState")
         if state != "loaded":
@@ -117,21 +117,21 @@ def _boot(units: Units) -> Iterable[str]:
                 yield f"{name} with {action}={does}"
         for needed in (*units.names(name, "Requires"), *units.names(name, "BindsTo")):
             if not needed.endswith((".target", ".mount", ".slice", ".swap")):
-                yield f"{name} that does not come up without {needed}"
+                yield f"{name}, which does not start without {needed}"
     for word in units.command_line:
         setting, _, value = word.partition("=")
         if setting.endswith(("systemd.mask", "systemd.unit", "systemd.wants")) and value not in (
             "multi-user.target",
             "graphical.target",
         ):
-            yield f"{word} on the kernel's command line"
+            yield f"{word} on the kernel command line"
 
 
 @check(
     "U09",
-    "sockets, slices and targets of ours are up",
+    "the rig's sockets, slices and targets are active",
     severity="critical",
-    why="a socket that is down is a port that anybody may take, a frozen slice answers nobody",
+    why="an inactive socket leaves a port that anyone may take, and a frozen slice answers nobody",
 )
 def test_up(survey: Survey, rig: Rig, desired: Desired) -> None:
     units, ours = survey.read(UNITS), declared(Scene(rig, desired))
@@ -146,5 +146,5 @@ def test_up(survey: Survey, rig: Rig, desired: Desired) -> None:
         if frozen not in ("", "running"):
             wrong.append(f"{one.name} is {frozen}")
         if units.value(one.name, "Job") not in ("", "0") and active in ("inactive", "deactivating"):
-            wrong.append(f"{one.name} waits to be started or stopped")
-    none(wrong, "all of them active", f"`systemctl thaw` what is frozen, and {DEPLOY}; see `systemctl --failed`")
+            wrong.append(f"{one.name} is queued to start or stop")
+    none(wrong, "all active", f"`systemctl thaw` frozen units, then {DEPLOY}; see `systemctl --failed`")

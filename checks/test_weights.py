@@ -37,11 +37,16 @@ def looked_at(survey: Survey, path: str) -> File:
     """
     found = survey.read(WEIGHTS).files.get(path)
     if found is None:
-        raise Drift(f"an answer about {path}", "none", "find out on the host what keeps it from answering")
+        raise Drift(f"an answer about {path}", "none", "find out on the host why there is no answer")
     return found
 
 
-@check("W01", "its bytes are the locked ones", severity="critical", why="a model with one wrong byte still answers")
+@check(
+    "W01",
+    "the weight file's bytes are the locked ones",
+    severity="critical",
+    why="a model with one wrong byte still answers",
+)
 def test_bytes(
     rig: Rig,
     survey: Survey,
@@ -50,44 +55,52 @@ def test_bytes(
 ) -> None:
     path = rig.weight_path(weight)
     file = looked_at(survey, path)
-    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"take away what is there, and {DEPLOY}")
+    expect(f"a {file.kind}" if file.kind != "none" else "no file", "a file", f"remove what is there, then {DEPLOY}")
     expect(f"{file.size} bytes", f"{weight.size} bytes", DEPLOY)
     if not file.read:
-        record_property("how", "verified before and not touched since; --deep reads them")
-        found = "verified" if file.untouched else "touched since, and not read"
+        record_property("how", "verified earlier and unchanged since; --deep reads it again")
+        found = "verified" if file.untouched else "changed since, and not read"
         expect(found, "verified", DEPLOY)
         return
-    record_property("how", "all of them were read")
+    record_property("how", "all bytes were read")
     # what its record says is right is not looked at again before somebody touches it
-    cure = f"`touch {path}` and {DEPLOY}" if file.untouched else DEPLOY
+    cure = f"`touch {path}`, then {DEPLOY}" if file.untouched else DEPLOY
     if file.read != weight.sha256:
         raise Drift(weight.sha256, file.read, cure, "" if file.untouched else day(file.changed))
 
 
 @check(
-    "W02", "the service can read it and nobody can write it", severity="high", why="a service could change its weights"
+    "W02",
+    "the weight file is readable by the service and writable by nobody",
+    severity="high",
+    why="a service could change its weights",
 )
 def test_mode(rig: Rig, survey: Survey, weight: Artefact) -> None:
     path = rig.weight_path(weight)
     file = looked_at(survey, path)
     found = f"{stat.filemode(file.mode)} of user {file.uid}" if file.kind != "none" else "no file"
-    expect(found, "-r--r--r-- of user 0", f"chown root and chmod 444 {path}")
+    expect(found, "-r--r--r-- of user 0", f"`chown root` and `chmod 444` {path}")
 
 
-@check("W03", "its bytes were read again in time", severity="high", why="disks lose bits, and no size or time tells")
+@check(
+    "W03",
+    "the weight file was re-hashed on time",
+    severity="high",
+    why="disks lose bits without a change of size or time",
+)
 def test_hashed_again(rig: Rig, survey: Survey, weight: Artefact) -> None:
     weights = survey.read(WEIGHTS)
     file = looked_at(survey, rig.weight_path(weight))
     expect(
         file.wrong or weight.sha256,
         weight.sha256,
-        "deploy again: it is fetched anew; then look at the disk (smartctl)",
+        "re-run deploy to fetch it again, then check the disk (smartctl)",
     )
     days = (weights.now - file.hashed) / 86_400 if file.hashed is not None else None
     expect(
         day(file.hashed),
-        f"less than {LATE_DAYS} days ago, and not in a time to come",
-        f"`systemctl start {SERVICE}`, and see in `journalctl -u {SERVICE}` what has kept it",
+        f"less than {LATE_DAYS} days ago, and not in the future",
+        f"`systemctl start {SERVICE}`, and see `journalctl -u {SERVICE}` for what kept it",
         holds=days is not None and -AHEAD / 86_400 < days < LATE_DAYS,
     )
 
@@ -97,16 +110,16 @@ def _loose(place: Place) -> str:
     if place.kind != "folder":
         return f"{place.path}: {'nothing' if place.kind == 'none' else f'a {place.kind}'}"
     if place.inherits:
-        return f"{place.path}, which gives rights to what is made in it"
+        return f"{place.path}, which has a default access list"
     right = place.uid == 0 and not place.mode & OTHERS and place.mode & LIST == LIST
     return "" if right else f"{place.path} {stat.filemode(place.mode)} of user {place.uid}"
 
 
 @check(
     "W04",
-    "the service gets at it, and nobody but root can put another file in its place",
+    "the service can reach the weight file, and only root can replace it",
     severity="high",
-    why="who can write a folder can replace every file in it, whatever their modes are",
+    why="whoever can write to a directory can replace every file in it, whatever their modes",
 )
 def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     above = {str(path) for path in PurePosixPath(rig.weight_path(weight)).parents}
@@ -114,13 +127,13 @@ def test_folders(rig: Rig, survey: Survey, weight: Artefact) -> None:
     below = [path for path in sorted(above) if path.startswith(f"{rig.roots.models}/")]
     odd = [_loose(places[path]) if path in places else f"{path}: nothing" for path in below]
     found = told(list(filter(None, odd)))
-    cure = "make it a folder of root's and mode 755, and `setfacl --remove-default` where it gives rights"
-    expect(found or "root's folders", "root's folders", cure)
+    cure = "make it a directory owned by root with mode 755, and `setfacl --remove-default` its default access list"
+    expect(found or "directories owned by root", "directories owned by root", cure)
 
 
 @check(
     "W05",
-    "weights are hashed again every now and then",
+    "weights are re-hashed weekly",
     severity="high",
     why="without it, nobody notices what a disk has lost",
 )
@@ -133,18 +146,18 @@ def test_timer(rig: Rig, survey: Survey) -> None:
     found = f"{timer['UnitFileState'] or timer['LoadState']} and {timer['ActiveState']}"
     expect(found, "enabled and active", DEPLOY)
     expect(service["LoadState"], "loaded", DEPLOY)
-    see = f"see `journalctl -u {SERVICE}`, deploy again, and `systemctl start {SERVICE}`"
+    see = f"see `journalctl -u {SERVICE}`, re-run deploy, then `systemctl start {SERVICE}`"
     failed = service["ActiveState"] == "failed" or service["Result"] != "success"
     expect(f"a run that ended with {service['Result']}" if failed else "success", "success", see)
     idle = service["ConditionTimestamp"] and service.get("ConditionResult") == "no"
-    expect("a run that had no folder of records" if idle else "success", "success", see)
+    expect("a run without a records directory" if idle else "success", "success", see)
     begun = weights.stamp or 0.0
     stamps = f"`rm {REHASH_STAMP}` and `systemctl restart {TIMER}`"
-    expect(day(begun), "a run that has begun already", stamps, holds=begun <= weights.now + AHEAD)
+    expect(day(begun), "a past run", stamps, holds=begun <= weights.now + AHEAD)
     # while a run lasts, the timer begins none; where it has begun none since it was started, it waits since then
     waited = (weights.now - max(begun, weights.since(TIMER, "ActiveEnterTimestamp"))) / 3600
     runs = service["ActiveState"] == "activating"
-    other = f"see `systemctl list-timers {TIMER}`, and what `systemctl cat {TIMER}` has beside our file"
+    other = f"see `systemctl list-timers {TIMER}`, and `systemctl cat {TIMER}` for drop-ins"
     expect(f"{waited:.1f} hours", f"a run less than {LATE_HOURS} hours ago", other, holds=waited < LATE_HOURS or runs)
     coming = weights.since(TIMER, "NextElapseUSecRealtime")
     soon = weights.now - 60 < coming < weights.now + LATE_HOURS * 3600
@@ -153,9 +166,9 @@ def test_timer(rig: Rig, survey: Survey) -> None:
 
 @check(
     "W06",
-    "its record is the one of a verified file",
+    "the weight file has the record of a verified file",
     severity="high",
-    why="without one, the next deploy reads it whole before anything else, and nothing hashes it in between",
+    why="without one, the next deploy reads all of it first, and nothing re-hashes it in between",
 )
 def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Callable[[str, object], None]) -> None:
     path = rig.weight_path(weight)
@@ -163,14 +176,14 @@ def test_record(rig: Rig, survey: Survey, weight: Artefact, record_property: Cal
     found = f"a record of {file.record_of or 'nothing'}" if file.recorded else "no record"
     expect(found, f"a record of {path}", DEPLOY)
     if not file.untouched and file.kind == "file":
-        record_property("how", f"touched since, on {day(file.changed)}; the next deploy records it anew")
+        record_property("how", f"changed since, on {day(file.changed)}; the next deploy records it again")
 
 
 @check(
     "W07",
-    "nothing lies beside weights that an engine would take for a part of them",
+    "weight directories hold no extra files that an engine would load",
     severity="high",
-    why="engines read a model's folder: another file there is another template, or code",
+    why="engines read a model's whole directory: another file there is another template, or code",
 )
 def test_beside(rig: Rig, survey: Survey) -> None:
     if not rig.weights:
@@ -185,12 +198,12 @@ def test_beside(rig: Rig, survey: Survey) -> None:
         for path in weights.extra
         if str(PurePosixPath(path).parent) in whole and path not in kept and path.endswith(TAKEN)
     ]
-    expect(told(extra) or "nothing", "nothing", "take away what is named")
+    expect(told(extra) or "nothing", "nothing", "remove it")
 
 
 @check(
     "W08",
-    "nothing is mounted over it",
+    "nothing is mounted over the weight file",
     severity="critical",
     why="services read what is mounted there, whatever was verified below it, and after a boot something else",
 )
@@ -202,5 +215,5 @@ def test_mounts(rig: Rig, survey: Survey, weight: Artefact) -> None:
         disk = one.boot and one.kind not in FLEETING and (one.shown == "/" or one.kind == "btrfs")
         if f"{path}/".startswith(f"{one.point}/") and not disk:
             odd.append(f"{one.shown} of a {one.kind} at {one.point}")
-    cure = "`umount --lazy` what is named, and deploy again; a disk of yours is to be in /etc/fstab"
+    cure = "`umount --lazy` it and re-run deploy; list your own disks in /etc/fstab"
     expect(told(odd) or "nothing", "nothing", cure)

@@ -24,7 +24,7 @@ def as_recorded(tree: Tree, again: str) -> None:
     if not tree.there:
         raise Drift(tree.path, "nothing there", again)
     if tree.unrecorded:
-        raise Drift(f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}; it is proven and recorded")
+        raise Drift(f"root's record of {tree.path}", tree.unrecorded, f"{DEPLOY}: it is verified and recorded")
     judged([(tree, change) for change in tree.changes if change.what in (OTHER, MISSING)], again)
 
 

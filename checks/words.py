@@ -21,4 +21,4 @@ def day(moment: float | None) -> str:
     try:
         return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):
-        return "no day at all"
+        return "an invalid date"

@@ -37,9 +37,11 @@ PARTS = {
     },
     "Look": {
         "check": "check:check",
+        "verify": "verify:verify",
         "status": "state:status",
         "logs": "state:logs",
         "generations": "state:generations",
+        "load": "load:load",
         "models": "models:models",
         "shell": "shell:shell",
     },

@@ -9,14 +9,14 @@ import click
 
 from checks import SEVERITIES
 from cli import quick
-from cli.declared import LIMIT
+from cli.declared import LIMIT, InventoryFile
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @click.option("--only", multiple=True, metavar="IDS", help="These checks alone, such as S16,S17.")
-@click.option("--severity", type=click.Choice(SEVERITIES), help="Checks of this severity, or a graver one.")
+@click.option("--severity", type=click.Choice(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON (docs/checks.md) in place of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
@@ -32,6 +32,8 @@ def check(
     explain: str | None,
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
+
+    A box with `monitoring` keeps what was found, for who watches it, where no check was left out.
 
     Checks of your own, in a folder `checks` beside INVENTORY, run with ours. Exit status 0: every check holds. 1: one
     does not. 2: nothing was looked at, for something in the command, the inventory or a check is refused. 3: a host

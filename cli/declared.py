@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-import fnmatch
 import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rigwright.declaration.rig import Rig
+from rigwright.files import content
 from rigwright.inventory import load
-from rigwright.problems import Invalid, shown, unknown
+from rigwright.limits import limited
+from rigwright.problems import Invalid, printable, shown, told
 
-INVENTORY = click.argument("inventory", type=click.Path(exists=True, dir_okay=False))
-LIMIT = click.option("--limit", help="Only this host or group.")
+LARGEST = 16 << 20  # bytes of an inventory
+
+
+class InventoryFile(click.ParamType[str]):
+    """An inventory's path: of a file that can be read whole."""
+
+    name = "file"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what is no file of a likely size, with the nearest name that there is."""
+        try:
+            content(value, LARGEST)
+        except ValueError as error:
+            self.fail(f"{printable(value)} {error}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Have the shell complete names of files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+INVENTORY = click.argument("inventory", type=InventoryFile())
+LIMIT = click.option("--limit", metavar="HOST", help="Only this host or group, or several with commas between.")
 
 
 def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:
@@ -52,8 +75,10 @@ def _limited(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]
     except SystemExit as error:
         said = error.code if isinstance(error.code, str) else ""
         raise click.ClickException(said or f"{inventory}: ends without hosts") from None
-    except Exception as error:  # an inventory is the operator's program: anything can come out of it
-        raise click.ClickException(f"{inventory}: {type(error).__name__}: {error}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an inventory is the operator's program: anything can come out of it
+        raise click.ClickException(f"{inventory}: {told(error)}") from None
     ignored = ""
     for name, value in variables.items():
         listed = value[0] if isinstance(value, tuple) and value else value
@@ -64,16 +89,16 @@ def _limited(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]
             continue  # to pyinfra it is a list like any other
         members = [_member(f"{inventory}: {name}", item) for item in listed]
         groups[name] = [host for host, _ in members]
-        hosts |= dict(members)
+        for host, data in members:
+            # a group may name hosts of another one
+            hosts[host] = data or hosts.get(host, {})
     if not hosts:
         raise click.ClickException(f"{inventory}: no hosts{ignored}")
-    names = {*hosts, *groups, Path(inventory).stem}
-    if limit is None or limit == Path(inventory).stem:
-        return hosts
-    wanted = set(groups.get(limit, fnmatch.filter(hosts, limit)))
-    if not wanted:
-        raise click.ClickException(f"--limit: {unknown('host or group', limit, names)}")
-    return {host: data for host, data in hosts.items() if host in wanted}
+    try:
+        wanted = limited(limit, [*hosts], {Path(inventory).stem: [*hosts], **groups})
+    except LookupError as error:
+        raise click.UsageError(f"--limit: {error.args[0]}") from None
+    return {host: hosts[host] for host in wanted}
 
 
 def _member(place: str, item: str | tuple[Any, ...]) -> tuple[str, dict[str, Any]]:

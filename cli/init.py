@@ -7,7 +7,6 @@ import re
 import runpy
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from cli.chosen import Wish, chosen
 from rigwright.declaration.catalog import Catalog
-from rigwright.inventory import CONNECTION, connecting, layers
-from rigwright.problems import Invalid, unknown
+from rigwright.declaration.connection import private_key, wrong
+from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
+from rigwright.inventory import connecting, layers, making
+from rigwright.patches import patch
+from rigwright.problems import Invalid, said, unknown
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import GIB, card_line, catalogue_lines, inventory_text, plain, process_line
 from rigwright.survey.findings import Survey
@@ -28,9 +31,9 @@ from rigwright.types import Name, VariantName
 
 TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-NOTHING = "nothing yet"
 # What an operator runs next, in order. Looking a verb up would load it, and gevent with it, after SSH was used.
 NEXT = (
+    ("lock {}", "find and hash what it serves"),
     ("validate {}", "is the file right?"),
     ("plan {}", "what would change on the box?"),
     ("deploy {}", "change it; --dry only shows what would"),
@@ -43,6 +46,13 @@ NEXT = (
 @click.option("--output", metavar="FILE", help="The inventory to write; NAME.py in this folder without it.")
 @click.option("--name", help="The rig's name; the host's without it.")
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
+@click.option("--need", type=click.Choice(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
+@click.option("--workload", type=click.Choice(WORKLOADS), help="What it is to be good at.")
+@click.option(
+    "--cards", type=click.IntRange(0, 16), help="How many of its cards it may have; all that are free without."
+)
+@click.option("--serve", is_flag=True, help="Lock, validate and deploy what was written, and say where it is served.")
+@click.option("--reboot", is_flag=True, help="With --serve: reboot the box where its driver needs it.")
 @click.option("--port", type=int, help="The API's TCP port; the first free one from 8020 without it.")
 @click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")
 @click.option("--key", metavar="FILE", help="The SSH key; without it your agent's and your own.")
@@ -54,6 +64,11 @@ def init(
     output: str | None,
     name: str | None,
     variant: str | None,
+    need: Need | None,
+    workload: Workload | None,
+    cards: int | None,
+    serve: bool,
+    reboot: bool,
     port: int | None,
     sudo: bool | None,
     key: str | None,
@@ -61,10 +76,18 @@ def init(
 ) -> None:
     """Look at a box and write a commented inventory for it.
 
-    Changes nothing there. The file holds the box's SSH host key: every later connection accepts that key alone. Beside
-    FILE, catalog/ and locks/ are used as a deploy uses them.
+    Changes nothing there unless it is to --serve. The file holds the box's SSH host key: every later connection accepts
+    that key alone. Beside FILE, catalog/ and locks/ are used as a deploy uses them. What it serves is asked for by
+    need, workload and cards, as `rigwright variants` answers them, and may be locked afterwards.
     Example: rigwright init ops@192.0.2.7 --output ~/boxes/rig.py
     """
+    wish = Wish(variant, need, workload, cards)
+    if variant is not None and (need or workload or cards is not None):
+        raise click.UsageError("--variant says what is served: --need, --workload and --cards do not go with it")
+    if serve and not (wish.chooses or _asks()):
+        raise click.UsageError("--serve: nobody is there to be asked what; say it by --need, --workload or --variant")
+    if reboot and not serve:
+        raise click.UsageError("--reboot goes with --serve: nothing else changes the box")
     connection = _connection(target, key, sudo)
     if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
         raise click.ClickException(f"--host-key {fingerprint!r} is refused: must be as `ssh-keygen -lf` prints it")
@@ -88,11 +111,24 @@ def init(
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
     answers = Answers(name, connection, None, port)
-    answers = replace(answers, variant=_purpose(variant, survey, answers, catalog, lock, str(file.resolve())))
-    _write(file, inventory_text(survey, answers, catalog))
+    found = _offer(wish, survey, answers, catalog, lock, str(file.resolve()))
+    answers = replace(answers, variant=found.variant if found else None)
+    unlocked = found is not None and found.unlocked
+    _write(file, inventory_text(survey, answers, catalog), unlocked)
 
-    click.echo(f"\nWrote {file}, and it is valid. Read it; then")
-    shown = {words.format(shlex.quote(str(file))): why for words, why in NEXT}
+    if serve:
+        if found is None:
+            raise click.ClickException(f"{file} is written; nothing was chosen that it could serve")
+        # here, for no other use of this verb has to wait for it
+        from cli.served import Served, served
+
+        model = catalog.variants[found.variant].model
+        served(Served(file, connection, model, answers.port or free_port(survey), lock=unlocked, reboot=reboot))
+        return
+    lacking = ", but for what is not locked yet" if unlocked else ""
+    click.echo(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
+    steps = NEXT if unlocked else NEXT[1:]
+    shown = {words.format(shlex.quote(str(file))): why for words, why in steps}
     for words, why in shown.items():
         click.echo(f"  ./rig {words.ljust(max(map(len, shown)))}   # {why}")
 
@@ -101,8 +137,7 @@ def _obey(rule: Any, option: str, value: str) -> None:
     try:
         TypeAdapter(rule).validate_python(value)
     except ValidationError as error:
-        words = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise click.ClickException(f"{option} {value!r} is refused: must be {words}") from None
+        raise click.ClickException(f"{option} {value!r} is refused: must be {said(error)}") from None
 
 
 def _connection(target: str, key: str | None, sudo: bool | None) -> dict[str, object]:
@@ -118,13 +153,12 @@ def _connection(target: str, key: str | None, sudo: bool | None) -> dict[str, ob
     if sudo or (sudo is None and found["user"] != "root"):
         connection["_sudo"] = True
     for word, value in connection.items():
-        allowed, rule = CONNECTION[word]
-        if not allowed(value):
+        if rule := wrong(word, value):
             raise click.ClickException(f"{word} {value!r} is refused: must be {rule}")
     if key is not None:
         path = Path(key).expanduser()
-        if not path.is_file():
-            raise click.ClickException(f"--key: no file {path}")
+        if fault := private_key(str(path)):
+            raise click.ClickException(f"--key: {path} {fault}")
         connection["ssh_key"] = str(path.absolute())
     return connection
 
@@ -151,7 +185,9 @@ def _new_file(path: str) -> Path:
 
 def _data(file: Path) -> tuple[Catalog, Lock]:
     try:
-        return Catalog.load(layers(file, "catalog")), Lock.load(layers(file, "locks"))
+        catalog = Catalog.load(layers(file, "catalog"))
+        patches = patch.load(layers(file, "patches"))
+        return catalog.model_copy(update={"patches": patches}), Lock.load(layers(file, "locks"))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
 
@@ -229,50 +265,24 @@ def _asks() -> bool:
     return sys.stdin.isatty()
 
 
-def _purpose(
-    variant: str | None, survey: Survey, answers: Answers, catalog: Catalog, lock: Lock, file: str
-) -> str | None:
-    """What the box is for: the option, or an answer, or nothing yet."""
+def _offer(wish: Wish, survey: Survey, answers: Answers, catalog: Catalog, lock: Lock, file: str) -> Offer | None:
+    """What the box is for: the options, or an answer, or nothing yet."""
 
     def offered(one: str) -> Offer:
         return offer(one, survey, answers, catalog, lock, file)
 
-    if variant is not None:
-        if refusal := offered(variant).refusal:
-            raise click.ClickException(f"--variant {variant} does not fit this box: {refusal}")
-        return variant
-    return _ask(catalog, offered) if _asks() else None
+    return chosen(wish, survey, catalog, offered, asks=_asks())
 
 
-def _ask(catalog: Catalog, offered: Callable[[str], Offer]) -> str | None:
-    offers = [offered(name) for name in sorted(catalog.variants)]
-    fitting = [one for one in offers if not one.refusal]
-    for one in offers:
-        if one.refusal:
-            click.echo(f"does not fit: {one.variant}: {one.refusal}")
-    if not fitting:
-        click.echo("No variant of the catalogue fits this box; nothing is served yet.")
-        return None
-    click.echo("\nWhat is the box for?")
-    click.echo(f"  0  {NOTHING}")
-    for number, one in enumerate(fitting, start=1):
-        variant = catalog.variants[one.variant]
-        cards = f"cards {', '.join(map(str, one.cards))}" if one.cards else "CPU"
-        requests, tokens = variant.capacity or (0, 0)
-        sized = f", {requests} at once with {tokens} tokens each" if requests else ""
-        click.echo(f"  {number}  {one.variant}: {cards}{sized}")
-    answer = click.prompt("Number", type=click.IntRange(0, len(fitting)), default=0)
-    return fitting[answer - 1].variant if answer else None
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the inventory and load it as a deploy does."""
+def _write(file: Path, text: str, unlocked: bool) -> None:
+    """Write the inventory and load it as a deploy does, or `lock` where something of it is not locked yet."""
     try:
         with file.open("x") as opened:
             opened.write(text)
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
     try:
-        runpy.run_path(str(file))
+        with making("lock" if unlocked else ""):
+            runpy.run_path(str(file))
     except (SystemExit, Exception) as error:
         raise click.ClickException(f"{file} is written, but it does not load: {error}") from None

@@ -16,7 +16,7 @@ from cli.tables import show
 from rigwright.gateway import keyring
 from rigwright.gateway.given import Having
 from rigwright.gateway.keyring import Key, Keyring, Old
-from rigwright.problems import counted, printable, unknown
+from rigwright.problems import counted, printable, said, unknown
 from rigwright.types import Name
 
 WIDTH = 80  # columns, where the output is no terminal
@@ -220,11 +220,7 @@ def _name(value: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(value)
     except ValidationError as error:
-        raise click.BadParameter(f"{value!r} is refused: must be {_said(error)}") from None
-
-
-def _said(error: ValidationError) -> str:
-    return error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise click.BadParameter(f"{value!r} is refused: must be {said(error)}") from None
 
 
 def _models(value: str | None) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from cli.declared import InventoryFile
 from rigwright.problems import Invalid
 
 
@@ -17,7 +18,7 @@ class CannotLook(click.ClickException):
 
 
 @click.command()
-@click.argument("inventory", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("inventory", required=False, type=InventoryFile())
 @click.option("--check", "only_look", is_flag=True, help="Write nothing; say what moved upstream.")
 @click.option("--refresh", is_flag=True, help="Fetch and resolve again what is locked already.")
 @click.option(
@@ -25,7 +26,7 @@ class CannotLook(click.ClickException):
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Hash the files that lie in this folder instead of fetching them; of a checkpoint of your own, all of it.",
 )
-def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
+def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
     """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
 
     Models and conda packages of Rigwright's own catalogue are locked there too, where a rig of INVENTORY uses them.
@@ -42,8 +43,9 @@ def lock(inventory: Path | None, only_look: bool, refresh: bool, from_dir: Path 
     # here, for no other verb has to wait for it; and pyinfra's gevent must be there before anything loads ssl
     from cli.resolving import verb
 
+    file = Path(inventory) if inventory else None
     try:
-        status = verb.look(inventory) if only_look else verb.write(inventory, from_dir, refresh)
+        status = verb.look(file) if only_look else verb.write(file, from_dir, refresh)
     except (Invalid, OSError, verb.Unusable) as error:
         raise (CannotLook if only_look else click.ClickException)(str(error)) from None
     sys.exit(status)

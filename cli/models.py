@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -13,7 +14,7 @@ from cli.declared import INVENTORY, LIMIT
 from cli.state import JSON
 from cli.tables import show, size
 from rigwright.host.locks import LOCKS
-from rigwright.problems import unknown
+from rigwright.problems import shown, unknown
 from rigwright.render import render
 from rigwright.weights.records import records_folder
 from rigwright.weights.removed import parse as removed
@@ -55,6 +56,8 @@ def models(inventory: str, limit: str | None, as_json: bool, remove: str | None,
     """
     if remove is not None and as_json:
         raise click.UsageError("--json does not go with --remove")
+    if remove is not None and not re.fullmatch(r"[^@]+@[^@]+", remove):
+        raise click.UsageError(f"--remove: {shown(remove)} is refused: must be NAME@VERSION, as `models` lists them")
     found, gone = boxes(inventory, limit)
     seen = each(found, _look)
     if remove is not None:

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card, Model
+from rigwright.declaration.connection import Connection
 from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
@@ -29,12 +30,14 @@ from rigwright.engines.evidence import Evidence
 from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
-from rigwright.inventory import CONNECTION, ROOT
+from rigwright.inventory import ROOT
+from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
 from rigwright.patches.keys import PatchKeys, Target
 from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, LockFile
+from rigwright.types import RISING
 
 BLOCK = re.compile(
     r"(?P<begin><!-- keys of (?P<name>[a-z.-]+) -->\n)(?P<table>.*?)(?P<end><!-- end of (?P=name) -->\n)", re.DOTALL
@@ -59,6 +62,7 @@ class Table:
 
 TABLES = {
     "rig": Table(RigEntry, python=True),
+    "connection": Table(Connection, python=True),
     "instance": Table(InstanceEntry, python=True),
     "driver": Table(Driver, "driver.", python=True),
     "containers": Table(Containers, "containers.", python=True),
@@ -68,6 +72,10 @@ TABLES = {
     "gateway": Table(Gateway, "gateway.", python=True),
     "gateway-listener": Table(ListenerEntry, python=True),
     "gateway-model": Table(ModelEntry, python=True),
+    "monitoring": Table(Monitoring, "monitoring.", python=True),
+    "monitoring-server": Table(Server, python=True),
+    "monitoring-receiver": Table(Receiver, python=True),
+    "monitoring-limits": Table(Limits, python=True),
     "input": Table(Input),
     "model": Table(Model),
     # variants in containers have the keys of what is in those
@@ -126,10 +134,6 @@ def table(name: str) -> str:
     return "\n".join(f"**{_tag(one)}** {_first_line(one)}\n\n{_keys(one, wanted)}" for one in models)
 
 
-def _connection() -> str:
-    return _drawn(("Key", "Allowed"), ((f"`{key}`", allowed) for key, (_, allowed) in CONNECTION.items()))
-
-
 def _checks() -> str:
     """All checks, a table a file of them."""
     from checks import catalogue
@@ -152,7 +156,7 @@ def _sections() -> str:
     return _drawn(("Part", "What it looks at", "What it cannot see"), rows)
 
 
-OTHERS = {"connection": _connection, "checks": _checks, "survey": _sections}
+OTHERS = {"checks": _checks, "survey": _sections}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:
@@ -197,6 +201,8 @@ def _allowed(annotation: Any, rules: tuple[Any, ...], python: bool) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _allowed(inner[0], (*inner[1:], *rules), python)
+    if RISING in rules:
+        return f"{_allowed(annotation, tuple(one for one in rules if one is not RISING), python)}, the lower one first"
     if said := _said([rule.func for rule in rules if isinstance(rule, (AfterValidator, PlainValidator))], annotation):
         return said
     if origin in (Union, UnionType):

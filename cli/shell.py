@@ -19,7 +19,7 @@ import gevent
 from gevent.os import tp_read
 from paramiko import Channel
 
-from checks.looking import Box, boxes, leave
+from checks.looking import Box, Rigs, alone, boxes, leave
 from cli.declared import INVENTORY, LIMIT
 from rigwright.envs.env import entering
 from rigwright.problems import printable, unknown
@@ -40,15 +40,16 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
     /dev/shm of its own to write to. Ends with the command's exit status; an interrupt ends the command, too.
     Example: rigwright shell --limit box1 ~/boxes/rig.py vllm python -c 'import vllm; print(vllm.__version__)'
     """
-    found, gone = boxes(inventory, limit)
+
+    def judge(rigs: Rigs) -> None:
+        alone(inventory, rigs)
+        for name, rig in rigs.items():
+            if environment not in (names := {env.name for env in rig.envs}):
+                raise click.UsageError(f"{name}: {unknown('environment', environment, names)}")
+
+    found, gone = boxes(inventory, limit, judge)
     leave(gone)
-    if len(found) > 1:
-        listed = ", ".join(sorted(box.name for box in found))
-        raise click.ClickException(f"{inventory} has {len(found)} hosts: say which with --limit: {listed}")
     (box,) = found
-    names = {env.name for env in box.rig.envs}
-    if environment not in names:
-        raise click.ClickException(f"{box.name}: {unknown('environment', environment, names)}")
     facts = box.facts()
     made = box.desired().installations[environment]
     if made.folder not in facts.built_engines:

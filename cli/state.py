@@ -12,7 +12,7 @@ import click
 import gevent
 from gevent.queue import Queue
 
-from checks.looking import Box, boxes, each, leave
+from checks.looking import Box, Rigs, boxes, each, leave
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
@@ -226,10 +226,13 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
     What a line betrays is said after it once, on standard error.
     """
     interrupts.end_at_once()
-    found, gone = boxes(inventory, limit)
-    names = {i.name for box in found for i in box.rig.instances}
-    if instance is not None and instance not in names:
-        raise click.ClickException(f"--instance: {unknown('instance', instance, names)}")
+
+    def judge(rigs: Rigs) -> None:
+        names = {i.name for rig in rigs.values() for i in rig.instances}
+        if instance is not None and instance not in names:
+            raise click.UsageError(f"--instance: {unknown('instance', instance, names)}")
+
+    found, gone = boxes(inventory, limit, judge)
     lost: dict[str, str] = {}
     said: Queue[tuple[str, bool] | None] = Queue(1000)  # no more is read than the terminal takes
 

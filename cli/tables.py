@@ -28,6 +28,8 @@ NUMBERS = (
     "TTFT P99 ms",
     "ITL P50 ms",
     "ITL P99 ms",
+    *("req/s", "failed", "running", "waiting", "KV %"),
+    *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
 )
 WIDTH = 200  # columns, where the output is no terminal
 

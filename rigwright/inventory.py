@@ -18,23 +18,32 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from rigwright.addresses import host
 from rigwright.declaration import host_key
+from rigwright.declaration.alone import declared
 from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.connection import KEYS, refusals, wrong
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
 from rigwright.declaration.rig import Rig
+from rigwright.monitoring.refused import refuse_unreached
+from rigwright.monitoring.watched import read as read_watched
+from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
-from rigwright.problems import WORDS, Invalid, Problem, shown, suggestion
+from rigwright.problems import Invalid, Problem, said, shown
+from rigwright.supply.inputs import provisional
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
@@ -42,46 +51,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _MAKING: ContextVar[Making] = ContextVar("making", default="")
 
 
-def _word(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.:@][A-Za-z0-9_.:@-]*", value) is not None
-
-
-def _path(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and value.isprintable() and not value.startswith("-")
-
-
-def _truth(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _port(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
-
-
-def _checking(value: object) -> bool:
-    return value in ("yes", "no", "ask", "accept-new", "off")
-
-
-def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100
-
-
-# pyinfra's keys (its documentation, "SSH connector") that an inventory may use, what each takes, and that in words; of
-# ours is `ssh_host_key`. Passwords are not among them: use a key.
-CONNECTION: dict[str, tuple[Callable[[object], bool], str]] = {
-    "ssh_hostname": (_word, "a host name or address, not beginning with a dash"),
-    "ssh_port": (_port, "a port number"),
-    "ssh_user": (_word, "a user name, not beginning with a dash"),
-    "ssh_key": (_path, "a path"),
-    "ssh_host_key": (host_key.valid, host_key.RULE),
-    "ssh_config_file": (_path, "a path"),
-    "ssh_known_hosts_file": (_path, "a path"),
-    "ssh_strict_host_key_checking": (_checking, "yes, no, ask, accept-new or off"),
-    "ssh_forward_agent": (_truth, "True or False"),
-    "ssh_connect_retries": (_count, "a number up to 100"),
-    "_sudo": (_truth, "True or False"),
-}
-
+_EARLIER = "__rigwright_groups__"
+"""In an inventory's own namespace: the rigs of the groups that it has made before."""
 HostGroup = list[tuple[str, dict[str, object]]]
 
 
@@ -96,13 +67,20 @@ def hosts(entries: object, **shared: object) -> HostGroup:
         SystemExit: something is wrong; its text says all of it. Only this exception ends pyinfra with a clean
             text and exit code 1 before it connects.
     """
-    file = str(Path(sys._getframe(1).f_code.co_filename).resolve())
+    caller = sys._getframe(1)
+    file = str(Path(caller.f_code.co_filename).resolve())
+    # of a module that inventories import, what an earlier one has made is still there
+    earlier = caller.f_globals.setdefault(_EARLIER, []) if caller.f_globals.get("__spec__") is None else []
     # its spinner and a progress line of ours would write over each other
     os.environ.setdefault("PYINFRA_PROGRESS", "off")
     try:
-        return _group(file, entries, shared)
+        group = _group(file, entries, shared, earlier)
     except Invalid as error:
         raise SystemExit(str(error)) from None
+    except RecursionError:
+        raise SystemExit(f"{file}: hosts(): is nested too deeply, or holds itself") from None
+    earlier += group
+    return group
 
 
 def connecting(file: str, name: str, connection: dict[str, object]) -> dict[str, object]:
@@ -111,10 +89,10 @@ def connecting(file: str, name: str, connection: dict[str, object]) -> dict[str,
     Args:
         file: The inventory; empty before there is one.
         name: The rig.
-        connection: Keys of CONNECTION, found valid.
+        connection: Keys of `rigwright.declaration.connection`, found valid.
     """
-    declared = connection.get("ssh_host_key")
-    expected = host_key.parse(str(declared)) if host_key.valid(declared) else None
+    given = connection.get("ssh_host_key")
+    expected = host_key.parse(str(given)) if host_key.valid(given) else None
     factory = partial(_transport, expected=expected, file=file, name=name)
     # the declared key alone counts, wherever the rig's address leads today
     known = {"ssh_known_hosts_file": os.devnull} if expected else {}
@@ -131,73 +109,117 @@ def _transport(sock: object, **options: object) -> object:
     return import_module("roles.transport").checked(sock, **options)
 
 
-def _group(file: str, entries: object, shared: dict[str, object]) -> HostGroup:
+def _group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
         raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
     group: HostGroup = []
-    problems: list[Problem] = []
+    found: dict[str, list[Problem]] = {}
+    rigs: dict[str, Rig] = {}
     for name, own in entries.items():
+        problems = found.setdefault(str(name), [])
         if not isinstance(own, dict):
             problems.append(Problem(file, str(name), f"{shown(own)} is refused: must be a table of keys"))
             continue
         entry = {**shared, **own}
         connection = {key: value for key, value in entry.items() if str(key).startswith(("ssh_", "_"))}
-        declared = {key: value for key, value in entry.items() if key not in connection}
-        problems += _refuse_connection(file, name, connection, declared)
-        rig = {"name": name, "inventory": file, "entry": declared}
+        others = {key: value for key, value in entry.items() if key not in connection}
+        problems += _refuse_names(file, name, connection, others)
+        problems += refusals(file, str(name), connection, RigEntry.model_fields, here=not _MAKING.get())
+        rig = {"name": name, "inventory": file, "entry": others}
         try:
-            load(rig)
+            rigs[str(name)] = load(rig)
         except Invalid as error:
             problems += error.problems
         group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
-    problems += _refuse_twins(file, group)
-    if problems:
-        raise Invalid(problems)
+    of_shared = _of_shared(file, entries, shared, found)
+    every = [*of_shared, *(one for several in found.values() for one in several)]
+    if every := every + _refuse_twins(file, group, earlier) + refuse_unreached(file, rigs):
+        raise Invalid(every)
+    _tell_who_is_watched(group, rigs)
     return group
 
 
-def _refuse_twins(file: str, group: HostGroup) -> list[Problem]:
-    """Refuse two rigs that are one machine: each deploy would undo the other's."""
-    there: dict[tuple[str, ...], str] = {}
-    found = []
+def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
+    """Have the rig that asks all others know of them: each is declared by itself."""
+    watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
     for name, data in group:
-        # a name may be another machine's in another configuration file
-        place = {"ssh_hostname": name, "ssh_port": 22, "ssh_config_file": ""}
-        given = {key: data[key] for key in place if key in data}
-        if not all(CONNECTION[key][0](value) for key, value in given.items()):
+        told: Any = data["rig"]
+        if (monitoring := rigs[name].monitoring) and monitoring.server:
+            told["watched"] = watched
+
+
+def _of_shared(
+    file: str, entries: dict[object, object], shared: dict[str, object], found: dict[str, list[Problem]]
+) -> set[Problem]:
+    """Take mistakes in shared keys out of what was found of each rig, where all that have the key have them."""
+    of_hosts: set[Problem] = set()
+    for key in shared:
+        users = [str(name) for name, own in entries.items() if isinstance(own, dict) and key not in own]
+        told = {
+            name: {
+                Problem(file, f"hosts().{one.key.removeprefix(f'{name}.')}", one.text): one
+                for one in found[name]
+                if one.file == file and re.match(rf"{re.escape(f'{name}.{key}')}(?:[.\[]|\Z)", one.key)
+            }
+            for name in users
+        }
+        common = set.intersection(*(set(one) for one in told.values())) if told else set()
+        of_hosts |= common
+        for name in users:
+            gone = {told[name][one] for one in common}
+            found[name] = [one for one in found[name] if one not in gone]
+    return of_hosts
+
+
+def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Problem]:
+    """Refuse two rigs that are one machine, each deploy of which would undo the other's, and two that have one name.
+
+    Args:
+        file: The inventory.
+        group: The rigs.
+        earlier: Those of other groups of it.
+    """
+    there: dict[tuple[str, ...], str] = {}
+    names: dict[str, object] = {}
+    found = []
+    for name, data in (*earlier, *group):
+        given = (data["rig"], {key: value for key, value in data.items() if key in KEYS})
+        if names.setdefault(name, given) != given:
+            found.append(Problem(file, name, "is declared twice, with other keys: each rig has a name of its own"))
+        if any(wrong(key, data[key]) for key in _PLACE if key in data):
             continue
-        words = tuple(str(value) for value in (place | given).values())
-        if words in there:
-            found.append(Problem(file, f"{name}.ssh_hostname", f"{words[0]} is already the machine of {there[words]}"))
-        there.setdefault(words, name)
+        words = _machine(name, data)
+        if there.setdefault(words, name) != name:
+            said = data.get("ssh_hostname", name)
+            found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the machine of {there[words]}"))
     return found
 
 
-def _refuse_connection(
-    file: str, name: str, connection: dict[str, object], declared: dict[str, object]
+# a name may be another machine's in another configuration file
+_PLACE: dict[str, object] = {"ssh_hostname": "", "ssh_port": 22, "ssh_config_file": ""}
+
+
+def _machine(name: str, data: dict[str, object]) -> tuple[str, ...]:
+    """What tells a rig's machine from others, whatever way its address is spelt."""
+    place = _PLACE | {key: data[key] for key in _PLACE if key in data}
+    with suppress(ValueError):
+        place["ssh_hostname"] = spelt = host(str(place["ssh_hostname"] or name))
+        if spelt == "localhost" or ip_address(spelt).is_loopback:
+            place["ssh_hostname"] = "localhost"
+    return tuple(str(value) for value in place.values())
+
+
+def _refuse_names(
+    file: str, name: object, connection: Mapping[str, object], declared: Mapping[str, object]
 ) -> list[Problem]:
+    """Refuse names that are none of a rig, or of somebody else."""
     found = []
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
-        detail = error.errors()[0]
-        rule = WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
-        found.append(Problem(file, str(name) or "''", f"is no name for a rig: must be {rule}"))
-    for key, value in connection.items():
-        if key not in CONNECTION:
-            allowed = {*CONNECTION, *RigEntry.model_fields}
-            hint = (
-                "; passwords are not among the keys: use an SSH key" if "password" in key else suggestion(key, allowed)
-            )
-            found.append(Problem(file, f"{name}.{key}", f"unknown key{hint}"))
-        elif not CONNECTION[key][0](value):
-            found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: must be {CONNECTION[key][1]}"))
-    if "ssh_host_key" in connection:
-        found += [
-            Problem(file, f"{name}.{key}", "does not go with ssh_host_key: that key alone is accepted")
-            for key in ("ssh_known_hosts_file", "ssh_strict_host_key_checking")
-            if key in connection
-        ]
+        found.append(
+            Problem(file, shown(name) if name == "" else str(name), f"is no name for a rig: must be {said(error)}")
+        )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
         found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))
@@ -217,9 +239,10 @@ def load(data: object) -> Rig:
     Raises:
         Invalid: with every mistake in it.
     """
-    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data)):
+    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}):
         raise Invalid([Problem("host data", "rig", "is not what rigwright.inventory.hosts() made; was it overridden?")])
     inventory = Path(str(data["inventory"]))
+    name, entry = str(data["name"]), data["entry"]
     problems: list[Problem] = []
     catalog, lock = Catalog(), Lock({})
     try:
@@ -235,11 +258,14 @@ def load(data: object) -> Rig:
     except Invalid as error:
         problems += error.problems
     if problems:
-        raise Invalid(problems)
+        # what the names stand for, nobody knows; all else of the entry can be judged
+        raise Invalid([*problems, *declared(str(inventory), name, entry, frozenset(KEYS)).problems])
     if _MAKING.get() == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
-    own = frozenset(CONNECTION)
-    return parse(str(inventory), str(data["name"]), data["entry"], catalog, lock, own, making=_MAKING.get())
+    own = frozenset(KEYS)
+    watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
+    name, entry, making_ = str(data["name"]), data["entry"], _MAKING.get()
+    return parse(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
 
 
 @contextmanager
@@ -265,6 +291,5 @@ def _lock(folders: list[Path], catalog: Catalog) -> Lock:
         with suppress(Invalid):  # what is unreadable is locked anew, or `rigwright lock` complains itself
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
-    rows = {name: one.provisional(name) for name, one in catalog.inputs.items() if not one.grouped}
-    groups = {name: (one.provisional(name),) for name, one in catalog.inputs.items() if one.grouped}
-    return Lock(lock.artefacts | rows, lock.groups | groups)
+    made = provisional(catalog.inputs)
+    return Lock(lock.artefacts | made.artefacts, lock.groups | made.groups)

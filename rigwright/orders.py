@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
+from rigwright.declaration import connection
 from rigwright.declaration.edit import Switch
-from rigwright.inventory import CONNECTION
 from rigwright.problems import Invalid, Problem, shown, suggestion
 from rigwright.supply.expected import heard
 from rigwright.types import Name, VariantName
@@ -57,10 +57,6 @@ def switch_of(value: object) -> Switch | None:
         return None
 
 
-def _any(value: object) -> bool:
-    return True
-
-
 OWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "verb": (lambda value: value in VERBS, "deploy, upgrade, rollback or remove"),
     "to": (_number, "a generation's number, 1 or more"),
@@ -71,7 +67,14 @@ OWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "switch": (_switch, "INSTANCE:ENGINE/NAME, an instance and a variant"),
 }
 # pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
-KEYS = OWN | CONNECTION | {"ssh_password": (_any, ""), "ssh_key_password": (_any, "")}
+KEYS = (*OWN, *connection.KEYS, "ssh_password", "ssh_key_password")
+
+
+def _wrong(key: str, value: object) -> str:
+    """What the value of a key that is known must be, where it is refused; empty where it is right."""
+    if key in OWN:
+        return "" if OWN[key][0](value) else OWN[key][1]
+    return connection.wrong(key, value) if key in connection.KEYS else ""
 
 
 def orders(given: Mapping[str, object]) -> Orders:
@@ -85,10 +88,10 @@ def orders(given: Mapping[str, object]) -> Orders:
     """
     problems = [Problem("--data", key, f"unknown key{suggestion(key, KEYS)}") for key in given if key not in KEYS]
     for key, value in given.items():
-        if key in KEYS and not KEYS[key][0](value):
+        if rule := _wrong(key, value):
             near = difflib.get_close_matches(str(value), VERBS, n=1, cutoff=0.5) if key == "verb" else []
             hint = f'; did you mean "{near[0]}"?' if near else ""
-            problems.append(Problem("--data", key, f"{shown(value)} is refused: must be {KEYS[key][1]}{hint}"))
+            problems.append(Problem("--data", key, f"{shown(value)} is refused: must be {rule}{hint}"))
     if not problems:
         problems = _together(given)
     if problems:

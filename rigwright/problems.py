@@ -166,6 +166,11 @@ def _rule(file: str, detail: ErrorDetails) -> str:
     return WORDS.get(kind, detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
 
 
+def said(error: ValidationError) -> str:
+    """What a value must be that a type has refused: the first rule that it does not keep."""
+    return _rule("", error.errors(include_url=False)[0])
+
+
 def _quotes(file: str, loc: Sequence[int | str], given: object, allowed: Iterable[str]) -> str:
     """What to do about `[inputs.a-1.5]`, which TOML takes for a table `5` in the table `a-1`."""
     near = difflib.get_close_matches(str(loc[-1]), list(allowed), n=1, cutoff=0.5)
@@ -181,8 +186,19 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # a number of more digits than Python prints
         text = "a number without end"
+    except Exception:  # an inventory is a program: what it makes may say anything of itself, or hold itself
+        text = f"a {type(value).__name__} that cannot be shown"
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def told(error: BaseException) -> str:
+    """An exception of somebody's program, for people."""
+    try:
+        text = str(error)
+    except Exception:  # it is their program's, too
+        text = ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}"
 
 
 def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

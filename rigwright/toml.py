@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
+from rigwright import files
 from rigwright.problems import Invalid, Problem, of_validation
 
 if sys.version_info >= (3, 11):
@@ -19,6 +20,8 @@ else:
     import tomli as tomllib
 
 M = TypeVar("M", bound=BaseModel)
+LARGEST = 16 << 20
+"""Bytes of a file; the largest lock that is shipped has 0.13 MB."""
 
 # What TOML and JSON write alike; whatever is more than that is left to TOML's own reader, which takes ten times as long
 # for a lock of some hundred rows.
@@ -36,11 +39,15 @@ def parse(path: Path, model: type[M]) -> M:
         Invalid: it is no TOML, or not what the model wants.
     """
     try:
-        return cast(M, _parsed(path.read_text(encoding="utf-8"), model))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {error}")]) from error
+        return cast(M, _parsed(files.content(path, LARGEST).decode(), model))
     except ValidationError as error:
         raise Invalid(of_validation(error, model, str(path), "")) from error
+    # a number of more digits than Python reads is a ValueError, too
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        if "int_max_str_digits" in str(error):
+            why = "a number has more digits than Python reads"
+        raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {why}")]) from error
 
 
 @cache

@@ -6,8 +6,7 @@ import json
 import re
 from contextlib import suppress
 from datetime import date, datetime
-from ipaddress import ip_address, ip_network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.markers import InvalidMarker
 from packaging.markers import Marker as PythonMarker
@@ -92,7 +91,7 @@ def _json(value: object, *kinds: type) -> Any:
     """What JSON makes of a value of these kinds; None of another one, and of what TOML has and JSON has not."""
     text = ""
     if isinstance(value, kinds) and not isinstance(value, bool):
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, RecursionError):
             text = json.dumps(value, sort_keys=True, allow_nan=False)
     return json.loads(text) if 0 < len(text) <= 4096 else None
 
@@ -100,7 +99,10 @@ def _json(value: object, *kinds: type) -> Any:
 def _flag_value(value: object) -> str | bool:
     if value is True:
         return True
-    text = str(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
+    text = ""
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with suppress(ValueError):  # a number of more digits than Python prints
+            text = str(value)
     if (table := _json(value, dict, list)) is not None:
         text = json.dumps(table, sort_keys=True)
     if not FLAG_VALUE.fullmatch(text) or not text.isprintable():
@@ -131,33 +133,43 @@ ReservedKey = Annotated[
     str, matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and a key in it, such as flags.slot-save-path")
 ]
 FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
-HttpUrl = Annotated[
-    str, matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?(?:/[A-Za-z0-9._~/?=&+@%-]*)?", "an http(s) URL")
-]
-Origin = Annotated[
-    str,
-    matching(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[1-9][0-9]{0,4})?", "an http(s) URL of a host, without a path"),
-]
-HostName = Annotated[
-    str, matching(r"\.?[A-Za-z0-9][A-Za-z0-9.-]{0,252}", "a host name, or a domain with a leading dot")
-]
-# index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
-_PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
-Source = Annotated[
-    str,
-    matching(
-        rf"(?!https?:)[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}|https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/[A-Za-z0-9._~/?=&+@%-]*",
-        "index:PROJECT, MIRROR:PATH or an http(s) URL",
-    ),
-]
+T = TypeVar("T", int, str)
+
+
+def _rising(value: tuple[T, T]) -> tuple[T, T]:
+    if value[0] > value[1]:
+        raise ValueError(f"from the lower to the higher: did you mean {value[1]}, {value[0]}?")
+    return value
+
+
+# The rule of every pair that says from where to where.
+RISING = AfterValidator(_rising)
 CardIndex = Annotated[int, Field(ge=0, le=15, strict=True)]
-# Below 1024 a service without capabilities cannot listen.
-Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
 Positive = Annotated[int, Field(gt=0, strict=True)]
-# As systemd reads it (systemd.resource-control(5), MemoryMax=): powers of 1024, or a part of the host's.
-MemorySize = Annotated[
-    str, matching(r"[1-9][0-9]{0,5}[MGT]|[1-9][0-9]?%|100%", 'an amount of memory, such as "48G" or "80%"')
-]
+# Nothing that is waited for takes longer than a day.
+Seconds = Annotated[int, Field(ge=1, le=86_400, strict=True)]
+# Ten times the longest context that a published model has: 10 million tokens (Llama 4 Scout's model card).
+Tokens = Annotated[int, Field(ge=1, le=100_000_000, strict=True)]
+# Requests at once, of any engine; the smaller number that llama.cpp takes is its keys' own.
+Requests = Annotated[int, Field(ge=1, le=65_536, strict=True)]
+# Linux has no more of them (PID_MAX_LIMIT in include/linux/threads.h).
+Tasks = Annotated[int, Field(ge=1, le=4_194_304, strict=True)]
+# A kernel's number: an unsigned long's.
+KernelNumber = Annotated[int, Field(ge=0, le=2**64 - 1, strict=True)]
+_UNITS = {"M": 1, "G": 1 << 10, "T": 1 << 20}  # MiB
+
+
+def _memory(value: str) -> str:
+    if re.fullmatch(r"[1-9][0-9]{0,5}[MGT]", value) and 64 <= int(value[:-1]) * _UNITS[value[-1]] <= 64 << 20:
+        return value
+    if re.fullmatch(r"[1-9][0-9]?%|100%", value):
+        return value
+    raise ValueError('an amount of memory from 64M to 64T, such as "48G" or "80%"')
+
+
+# As systemd reads it (systemd.resource-control(5), MemoryMax=): powers of 1024, or a part of the host's. Below
+# 64 MiB no engine starts, and with four levels of page tables x86-64 has no more than 64 TiB (kernel.org, x86_64/mm).
+MemorySize = Annotated[str, AfterValidator(_memory)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 # One that neither ends a line nor writes on the terminal: no controls, none of Unicode's for lines and directions.
 PLAIN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
@@ -196,31 +208,6 @@ ModelFile = Annotated[
 ]
 
 
-def _address(value: str) -> str:
-    try:
-        address = ip_address(value)
-    except ValueError:
-        raise ValueError("an IP address of the host") from None
-    if address.is_unspecified or address.is_multicast:
-        raise ValueError("an IP address of the host, one alone")
-    return str(address)
-
-
-def _cidr(value: str) -> str:
-    try:
-        return str(ip_network(value))
-    except ValueError:
-        pass
-    try:
-        # an address inside of a network: one of both was meant
-        meant = f"{ip_network(value, strict=False)}, or {ip_network(value.partition('/')[0])} for one address"
-    except ValueError:
-        meant = "such as 10.0.0.0/24"
-    raise ValueError(f"a network, {meant}")
-
-
-Address = Annotated[str, AfterValidator(_address)]
-Cidr = Annotated[str, AfterValidator(_cidr)]
 System = Annotated[str, matching(r"(?:debian|ubuntu)-[0-9]{1,2}(?:\.[0-9]{2})?", "a system, such as debian-12")]
 
 

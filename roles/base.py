@@ -9,6 +9,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import packages as packages_of
 from rigwright.host.preflight import HOME
+from rigwright.monitoring.service import KINDS, PACKAGED_USER
 from rigwright.weights.records import records_folder
 from roles.operations.files import directories
 from roles.operations.packages import packages
@@ -33,11 +34,14 @@ def base(rig: Rig, facts: HostFacts) -> None:
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},
         ledger=rig.ledger,
     )
+    watching = [KINDS[name] for name in (rig.monitoring.services if rig.monitoring else ())]
     service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
     packages(
         name="Packages",
         names=packages_of(rig, facts.system),
         rig=rig,
         system=facts.system,
-        masked={nginx.PACKAGED_UNIT: nginx.LEFT} if rig.share or rig.gateway else {},
+        masked=({nginx.PACKAGED_UNIT: nginx.LEFT} if rig.share or rig.gateway else {})
+        | {one.packaged_unit: () for one in watching},
+        accounts={one.package: PACKAGED_USER for one in watching},
     )

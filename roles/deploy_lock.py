@@ -18,6 +18,7 @@ from pyinfra.context import ctx_host
 from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import said
 from rigwright.host.locks import LOCKS
+from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.render import render
 from roles import root
 
@@ -31,9 +32,10 @@ RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our ow
 class DeployLock:
     """One host's deploy lock, held by this process over a channel of its own."""
 
-    def __init__(self, target: Any, doing: str, removing: bool = False) -> None:
+    def __init__(self, target: Any, doing: str, removing: bool = False, marks: str = "") -> None:
         self.host = target
         self.removing = removing
+        self.marks = marks
         self.lost = ""
         self.channel: Channel | None = None
         self.renewals = 0
@@ -46,6 +48,7 @@ class DeployLock:
             patience: Seconds to wait for another holder.
         """
         values = {"locks": LOCKS, "patience": patience, "silence": SILENCE, "removing": self.removing}
+        values |= {"marks": self.marks, "mark": DEPLOY_STARTED}
         script = render("deploy_lock/hold.sh.j2", **values)
         try:
             channel = root.start(self.host, script, patience + ANSWER)
@@ -82,7 +85,7 @@ class DeployLock:
         # a cut connection is made again, and the deploy lock with it; here the host has ended it alone, and may
         # have another
         if channel is self.channel and channel.get_transport().is_active():
-            self.lost = "the host has let go of it, as after a silence of this machine"
+            self.lost = "the host released it, as it does when this machine is silent"
 
 
 def holder(doing: str) -> str:
@@ -121,13 +124,18 @@ def deploy_lock_of(target: Any) -> DeployLock | None:
     return _deploy_locks.get(target.name)
 
 
-def deploy_lock(doing: str, removing: bool = False) -> bool:
+def deploy_lock(doing: str, removing: bool = False, marks: str = "") -> bool:
     """Take the deploy lock of the running deploy's host; False after failing this host, and only this one.
 
     No operation: a plan made while somebody changes the host would be wrong too.
+
+    Args:
+        doing: What is being done, for others who want it.
+        removing: Whether all of ours is taken off the host.
+        marks: Where it is said, for who watches, that the host is being changed; empty for nowhere.
     """
     # the host itself: a greenlet of our own does not know which one is meant by `host`
-    mine = DeployLock(ctx_host.get(), doing, removing)
+    mine = DeployLock(ctx_host.get(), doing, removing, marks)
     refused = mine.take()
     if refused:
         logger.error(f"{host.print_prefix}refused: {refused}")

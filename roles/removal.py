@@ -9,6 +9,7 @@ from rigwright import trees
 from rigwright.containers.leaving import release as release_containers
 from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.monitoring.found import release as release_monitoring
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING
@@ -60,6 +61,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         keep_weights=keep_weights,
         **release(rig),
         **release_share(rig),
+        **release_monitoring(rig),
         **release_containers(rig, containers, removing=True),
     )
     gone = f"! grep -qv '^\\(file\\|dir\\) ' {rig.ledger}" if keep_weights else f"[ ! -e {rig.ledger} ]"

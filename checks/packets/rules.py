@@ -135,7 +135,7 @@ def decoded(firewall: Firewall) -> Ruleset:
     try:
         return _decoded(firewall)
     except (KeyError, struct.error) as error:
-        raise ValueError(f"rules that cannot be read: {error}") from None
+        raise ValueError(f"unreadable rules: {error}") from None
 
 
 def _decoded(firewall: Firewall) -> Ruleset:

@@ -49,10 +49,10 @@ def answers(output: bytes) -> dict[str, dict[str, object]]:
         unpacker = zlib.decompressobj()
         text = unpacker.decompress(base64.b64decode(last, validate=True), MOST)
         if unpacker.unconsumed_tail:
-            raise ValueError(f"an answer of more than {MOST >> 20} MiB")
+            raise ValueError(f"an answer longer than {MOST >> 20} MiB")
         found = json.loads(text)
     except (binascii.Error, zlib.error, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        raise ValueError("the survey was not run to its end") from None
+        raise ValueError("the survey did not finish") from None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise ValueError("the survey's answer is none")
+        raise ValueError("the survey's answer is invalid")
     return found

@@ -15,6 +15,7 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
 from rigwright.gateway.service import ADMIN
+from rigwright.operate.place import own_address, reached
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.units import credential_path
 from rigwright.supply.lock import Artefact
@@ -46,14 +47,6 @@ UNGIVEN = {
 }
 
 
-def reached(entry: ListenerEntry) -> str:
-    """One of a listener's places, as the host itself reaches it."""
-    address = ip_address(entry.address)
-    if address.is_unspecified:
-        address = ip_address(LOOPBACK)
-    return f"[{address}]:{entry.port}" if address.version == 6 else f"{address}:{entry.port}"
-
-
 def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
     """Those to an instance."""
     service = instance.kind.service(rig, instance, scene.desired.installations[instance.installed_as])
@@ -75,9 +68,9 @@ def names(rig: Rig, entry: ListenerEntry) -> list[str]:
     return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
 
 
-def closed(rig: Rig) -> list[str]:
-    """Paths that nobody is to be answered on, seen from the host itself."""
-    scraped = any(ip_address(LOOPBACK) in ip_network(one) for one in (rig.gateway.scrapers if rig.gateway else ()))
+def closed(rig: Rig, entry: ListenerEntry) -> list[str]:
+    """Paths on which a listener is to answer nobody, seen from the host itself."""
+    scraped = any(own_address(entry) in ip_network(one) for one in rig.scrapers)
     return [path for path in CLOSED if path != "/metrics" or not scraped]
 
 
@@ -87,7 +80,7 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
         at, tls = reached(entry), entry.tls
         for number, headers in enumerate(KEYLESS):
             yield Ask(f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls)
-        for path in closed(rig):
+        for path in closed(rig, entry):
             yield Ask(f"{listener}: {path}", at, path, tls=tls, shown=0)
         for name in () if entry.keys else names(rig, entry):
             body = json.dumps({"model": name, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checks.survey.lying import Lying
+from checks.survey.found_files import FoundFile
 from checks.survey.packages import Kept
 from checks.survey.section import Scene, Section
 from rigwright.containers import daemon
@@ -47,7 +47,7 @@ class Daemon:
     """What it says of its options, by its own words for them, as JSON; empty where it says nothing."""
     listens: list[str]
     """ADDRESS:PORT of what it listens on by TCP."""
-    sockets: dict[str, Lying]
+    sockets: dict[str, FoundFile]
     """What else it listens on: path -> what lies there."""
     swarm: bool
     """Whether it is one of a swarm, whose others it talks to."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from checks.survey.clients import reached
-from checks.survey.lying import Lying as Lying
+from checks.survey.found_files import FoundFile as FoundFile
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.service import ADMIN
+from rigwright.operate.place import reached
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.listeners import names as listener_units
 from rigwright.weights.sharing import UNIT as SHARE_UNIT
@@ -57,7 +57,7 @@ class Reach:
 
     listeners: list[Listening]
     leads: list[Lead]
-    lying: dict[str, Lying]
+    lying: dict[str, FoundFile]
     listening: dict[str, dict[str, list[str]]]
     """Path of a unix socket -> who listens by that name: `own`, in the networks of the unit's processes; `host`."""
     mounted: dict[str, list[str]]

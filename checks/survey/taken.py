@@ -38,14 +38,14 @@ class Survey:
 
     def _judged(self, section: Section[T]) -> T:
         answer = self.answers.get(section.name, {"failed": self.reason or "it was not asked"})
-        cure = "find out on the host what keeps it from answering"
+        cure = "find out on the host why there is no answer"
         if "told" not in answer:
             raise Drift(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
         try:
             # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
             judged: T = TypeAdapter(section.shape).validate_json(json.dumps(answer["told"]), strict=True)
         except RecursionError:
-            raise Drift(f"an answer about {section.name}", "lists in lists without end", cure) from None
+            raise Drift(f"an answer about {section.name}", "endlessly nested lists", cure) from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))

@@ -87,7 +87,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Lying:
+class FoundFile:
     """What lies where a unit file is to lie."""
 
     link: str
@@ -101,7 +101,7 @@ class Lying:
 class Units:
     """What systemd says, and what lies in its folders."""
 
-    files: dict[str, Lying]
+    files: dict[str, FoundFile]
     lying: list[Entry]
     """Unit files named as ours are, what is added to ours, and links that start ours."""
     default: str

@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rigwright import toml
+from rigwright.addresses import HttpUrl
 from rigwright.host.systems import CODENAMES
 from rigwright.problems import Frozen
-from rigwright.types import ArtefactName, Fingerprint, HttpUrl
+from rigwright.types import ArtefactName, Fingerprint
 
 PLACE = Path("catalog/containers/containers.toml")
 SHIPPED = Path(__file__).resolve().parents[2] / PLACE

@@ -91,18 +91,18 @@ def objections(seen: Simulation, one: Group, removed: Collection[str]) -> list[s
     if seen.complaints:
         if gone := _others(seen, one):
             return [
-                f"{one.name} {one.version} is not to be had: the archive has {', '.join(gone)}; name one of those in "
-                "catalog/ beside the inventory and run `rigwright lock`, or name a mirror that still has it"
+                f"{one.name} {one.version} is not available: the archive has {', '.join(gone)}; set one of those in "
+                "catalog/ next to the inventory and run `rigwright lock`, or name a mirror that still has it"
             ]
-        return [f"apt finds no way to {one.name}: {'; '.join(seen.complaints)}"]
+        return [f"apt cannot install {one.name}: {'; '.join(seen.complaints)}"]
     found = []
     if surplus := [name for name in seen.removed if name not in removed]:
         found.append(
-            f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
+            f"apt would remove {', '.join(surplus)}: remove or update them yourself if you do not need them, then "
+            "re-run deploy"
         )
     return found + [
-        f"{name} would come as {new}, and {one.packages[name].version} is locked: `apt-cache policy {name}` names who "
-        "has it"
+        f"{name} would be installed as {new}, but {one.packages[name].version} is locked: see `apt-cache policy {name}`"
         for name, _, new in seen.installed
         if name in one.packages and new != one.packages[name].version
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -23,9 +23,10 @@ from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, renamed, shown, unknown
 from rigwright.supply.inputs import Input
-from rigwright.types import Capability, CatalogName, ModelFile, PciId, Positive, Text, VariantName
+from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text, VariantName
 
 M = TypeVar("M", bound=BaseModel)
+BoardWatts = Annotated[int, Field(ge=1, le=5000, strict=True)]
 # What the name of a driver's input, and of its group in the lock, begins with; the system follows.
 DRIVER = "driver-"
 
@@ -36,13 +37,13 @@ class Card(Frozen):
     name: Text = Field(description="As nvidia-smi prints it.")
     pci_ids: tuple[PciId, ...] = Field(min_length=1, description="vendor:device of every board sold under the name.")
     capability: Capability = Field(description="CUDA compute capability.")
-    vram_mib: Positive = Field(description="Memory, MiB.")
+    vram_mib: int = Field(ge=1, le=1 << 20, strict=True, description="Memory, MiB.")
     module: Literal["either", "proprietary"] = Field(
         default="either",
         description="Which kernel modules it works with, beside what its generation allows; `proprietary` is a board "
         "that is known to fail with open ones.",
     )
-    power_w: tuple[Positive, Positive] | None = Field(
+    power_w: Annotated[tuple[BoardWatts, BoardWatts], RISING] | None = Field(
         default=None,
         description="The lowest and highest power limit that its boards take, W, the widest where they differ, if "
         "known: what an inventory asks beyond them is refused.",

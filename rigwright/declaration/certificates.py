@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from rigwright import files
 
 MAXIMUM = 4 * 1024 * 1024  # bytes; the list that a system trusts has 0.2 MiB
 
@@ -17,15 +17,9 @@ def read(path: str) -> str:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
+    content = files.content(path, MAXIMUM)
     try:
-        if not Path(path).is_file():
-            raise ValueError("is no file")
-        with open(path, "rb") as file:
-            content = file.read(MAXIMUM + 1)
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    try:
-        found = x509.load_pem_x509_certificates(content if len(content) <= MAXIMUM else b"")
+        found = x509.load_pem_x509_certificates(content)
     except ValueError:
         raise ValueError("holds no certificate in PEM: it begins with -----BEGIN CERTIFICATE-----") from None
     return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)

@@ -7,30 +7,27 @@ from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from rigwright.addresses import Address, Cidr, HostName, HttpUrl, Origin, Port
 from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.gateway.entry import Gateway
+from rigwright.monitoring.entry import Monitoring
 from rigwright.problems import Frozen
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
+    RISING,
     AbsolutePath,
-    Address,
     Archive,
     Capability,
     CardIndex,
     CatalogName,
-    Cidr,
-    Count,
     Flavour,
-    HostName,
-    HttpUrl,
+    KernelNumber,
     Lanes,
     ModuleOption,
     Name,
-    Origin,
-    Port,
     ReservedKey,
     Root,
     SysctlName,
@@ -77,14 +74,10 @@ class Roots(Frozen):
         return f"{self.models}/{artefact.weight_path}"
 
 
-def _amount(value: object) -> str:
-    return "[list]" if isinstance(value, (list, tuple)) else "[number]"
-
-
 # told apart before they are looked at: a wrong value is one mistake, not one of each
 PowerLimit = Annotated[
     Annotated[Watts, Tag("[number]")] | Annotated[tuple[Watts, ...], Tag("[list]")],
-    Discriminator(_amount),
+    Discriminator(lambda value: "[list]" if isinstance(value, (list, tuple)) else "[number]"),
 ]
 
 
@@ -134,7 +127,7 @@ class Driver(Frozen):
         description="Power limit, W: one for all cards, or one a card by GPU index; without it, each card's own "
         "default. Needs `managed`.",
     )
-    clocks_mhz: tuple[Megahertz, Megahertz] | None = Field(
+    clocks_mhz: Annotated[tuple[Megahertz, Megahertz], RISING] | None = Field(
         default=None, description="Lowest and highest clock that all cards are held to, MHz. Needs `managed`."
     )
     pcie_link_width: tuple[Lanes, ...] = Field(
@@ -145,11 +138,11 @@ class Driver(Frozen):
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
         default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
     )
-    module_options: dict[ModuleOption, Count] = Field(
+    module_options: dict[ModuleOption, KernelNumber] = Field(
         default_factory=dict,
         description='Options of the kernel module, such as `{"NVreg_EnableResizableBar": 1}`. Needs `managed`.',
     )
-    sysctl: dict[SysctlName, Count] = Field(
+    sysctl: dict[SysctlName, KernelNumber] = Field(
         default_factory=dict,
         description='The kernel\'s own settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. '
         "Needs `managed`.",
@@ -168,10 +161,10 @@ class Driver(Frozen):
     def _fitting(self) -> Driver:
         if self.open_despite_cards and self.flavour == "proprietary":
             raise ValueError("without open_despite_cards where the flavour is proprietary")
-        if self.clocks_mhz and self.clocks_mhz[0] > self.clocks_mhz[1]:
-            raise ValueError("clocks_mhz from the lower to the higher")
         if any(one == other for one, other in self.nvlinks):
             raise ValueError("nvlinks between two cards each")
+        if len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks):
+            raise ValueError("nvlinks that name each pair of cards once")
         if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
             raise ValueError(f"managed = True beside {', '.join(idle)}: nothing else brings them about")
         return self
@@ -201,6 +194,7 @@ class RigEntry(Frozen):
 
     cards: tuple[CardEntry, ...] = Field(
         default=(),
+        max_length=16,
         description="Its cards by GPU index (order of the PCI bus): the catalogue's name of each, or its description.",
     )
     lent: tuple[CardIndex, ...] = Field(
@@ -255,6 +249,9 @@ class RigEntry(Frozen):
     share: Share | None = Field(default=None, description="Gives this box's weights to others.")
     gateway: Gateway | None = Field(
         default=None, description="The way in for clients: without it an instance is reached at its own port alone."
+    )
+    monitoring: Monitoring | None = Field(
+        default=None, description="What the box tells of itself, and whether it is the one that asks all of them."
     )
     hub_token_file: str | None = Field(
         default=None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from rigwright.addresses import Port
 from rigwright.problems import Frozen
-from rigwright.types import CardIndex, MemorySize, Port, Positive, VariantName
+from rigwright.types import CardIndex, MemorySize, Tasks, VariantName
 
 
 class InstanceEntry(Frozen):
@@ -28,4 +29,4 @@ class InstanceEntry(Frozen):
         description="The most memory of the host that it may have, weights in the page cache included, or a part of "
         "all there is; beyond it its processes are ended.",
     )
-    tasks_max: Positive = Field(default=4096, description="The most processes and threads that it may have.")
+    tasks_max: Tasks = Field(default=4096, description="The most processes and threads that it may have.")

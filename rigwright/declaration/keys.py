@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import string
-from pathlib import Path
+
+from rigwright import files
 
 # A key goes into an HTTP header; shorter ones can be guessed.
 MINIMUM = 16
@@ -23,11 +24,8 @@ def read(path: str, what: str = "key") -> str:
         ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
     """
     try:
-        if not Path(path).is_file():
-            raise ValueError("is no file")
-        with open(path, encoding="utf-8") as file:
-            key = file.read(MAXIMUM + 1).rstrip("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        key = files.content(path, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
+    except UnicodeDecodeError as error:
         raise ValueError(f"cannot be read: {error}") from None
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
         raise ValueError(f"holds no {what}: one line of at least {MINIMUM} letters, digits and ._~+/=-")

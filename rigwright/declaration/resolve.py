@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from rigwright.containers import tables as containers
-from rigwright.declaration import certificates, keys
+from rigwright.declaration.alone import declared
 from rigwright.declaration.catalog import DRIVER, Catalog
 from rigwright.declaration.containers import containers_of, groups_for, refuse_uncontained
 from rigwright.declaration.entry import RigEntry
@@ -16,45 +13,22 @@ from rigwright.declaration.envs import declared_envs
 from rigwright.declaration.instances import (
     Making,
     Refuse,
-    beside,
     refuse_keys,
-    refuse_lent,
     refuse_reserved,
-    refuse_shared,
 )
 from rigwright.declaration.instances import instance as instance_of
-from rigwright.declaration.origins import refuse_token, token_origin
-from rigwright.declaration.registries import refuse_logins
+from rigwright.declaration.origins import token_origin
 from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
+from rigwright.monitoring.refused import refuse_monitoring
+from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables, tables
-from rigwright.problems import Invalid, Problem, counted, of_validation, renamed, unknown
+from rigwright.problems import Invalid, Problem, counted, shown, unknown
 from rigwright.supply import bundle as bundles
 from rigwright.supply.answers import complaint
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
-
-
-def _sound_part(data: object, error: ValidationError) -> dict[str, object]:
-    """An entry without the keys, or instances, that have a mistake: the names in the rest are still worth a look."""
-    sound: dict[str, object] = dict(data) if isinstance(data, dict) else {}
-    for detail in error.errors():
-        top, *inner = detail["loc"] or ("",)
-        table = sound.get(str(top))
-        if top in ("instances", "driver") and inner and isinstance(table, dict):
-            sound[str(top)] = {name: value for name, value in table.items() if name != inner[0]}
-        else:
-            sound.pop(str(top), None)
-    for _ in range(2):
-        try:
-            RigEntry.model_validate(sound)
-        except ValidationError as later:  # a rule between keys, of which one was wrong
-            for detail in later.errors():
-                sound.pop(str(detail["loc"][0] if detail["loc"] else ""), None)
-        else:
-            return sound
-    return {}  # pydantic gives a key that is no text as text
 
 
 def parse(
@@ -66,6 +40,7 @@ def parse(
     also: frozenset[str] = frozenset(),
     *,
     making: Making = "",
+    watched: tuple[Watched, ...] = (),
 ) -> Rig:
     """Validate one inventory entry and resolve every name in it.
 
@@ -77,24 +52,13 @@ def parse(
         lock: What that is made of.
         also: Keys that are valid beside these, for suggestions.
         making: What of it is only being made: its lock, its bundle, or nothing.
+        watched: The boxes of its inventory that it asks.
 
     Raises:
         Invalid: with every mistake in the entry.
     """
-    problems: list[Problem] = []
-    data, older = renamed(RigEntry, data)
-    try:
-        entry = RigEntry.model_validate(data)
-    except ValidationError as error:
-        problems += of_validation(error, RigEntry, file, name, also=also)
-        entry = RigEntry.model_validate(_sound_part(data, error))
-
-    def refuse(key: str, text: str) -> None:
-        problems.append(Problem(file, f"{name}.{key}", text))
-
-    given = data.get("cards") if isinstance(data, dict) else None
-    # a mistake in one of them leaves the entry without any
-    present = len(given) if isinstance(given, (list, tuple)) else len(entry.cards)
+    given = declared(file, name, data, also)
+    entry, present, problems, refuse = given.entry, given.cards, given.problems, given.refuse
     for index, card in enumerate(entry.cards):
         if isinstance(card, str) and card not in catalog.cards:
             refuse(f"cards[{index}]", unknown("card", card, catalog.cards))
@@ -103,22 +67,12 @@ def parse(
         for instance_name, declared in entry.instances.items()
         if (instance := instance_of(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
     ]
-    refuse_lent(entry.lent, present, refuse)
-    refuse_shared(entry, refuse)
     if entry.gateway:
         taken = {entry.share.port: "the port on which weights are shared"} if entry.share else {}
         ports = {instance_name: one.port for instance_name, one in entry.instances.items()}
         refuse_gateway(entry.gateway, instances, ports, taken, refuse)
-        # few rigs have one
-        from rigwright.gateway.own import refuse_files
-
-        refuse_files(entry.gateway, partial(beside, Path(file).parent), refuse)
-    ca_certificates = ""
-    if entry.ca_file is not None:
-        try:
-            ca_certificates = certificates.read(beside(Path(file).parent, entry.ca_file))
-        except ValueError as error:
-            refuse("ca_file", f"{entry.ca_file} {error}")
+    if entry.monitoring:
+        refuse_monitoring(entry, given.beside, refuse)
     if wrong := complaint(TOOLS, "wheel", catalog.inputs, lock, file):
         refuse("tools", wrong)
     running = {f"instances.{one.name}.variant": one.env for one in instances if one.env}
@@ -156,20 +110,11 @@ def parse(
         if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
             refuse("instances", f"some weights are from the hub, and its client cannot be had: {wrong}")
         client = lock.groups.get(HUB_CLIENT, ())
-    token_file = None
-    if entry.hub_token_file is not None:
-        token_file = beside(Path(file).parent, entry.hub_token_file)
-        try:
-            keys.read(token_file, "token")
-        except ValueError as error:
-            refuse("hub_token_file", f"{token_file} {error}")
-    refuse_token(entry.hub_token_file, entry.hub_token_for, entry.mirrors, refuse)
-    logins = refuse_logins(entry.registries, entry.mirrors, partial(beside, Path(file).parent), refuse)
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
     brought += [one for env in envs for one in env.artefacts]
     bundle, faults = None, []
-    bundle_folder = beside(Path(file).parent, entry.bundle) if entry.bundle is not None else None
+    bundle_folder = given.beside(entry.bundle) if entry.bundle is not None else None
     if bundle_folder is not None and not making:
         try:
             bundle = bundles.read(Path(bundle_folder))
@@ -200,13 +145,15 @@ def parse(
         mirrors=entry.mirrors,
         proxy=entry.proxy,
         no_proxy=entry.no_proxy,
-        ca_certificates=ca_certificates,
+        ca_certificates=given.ca_certificates,
         peers=entry.peers,
         share=entry.share,
         gateway=entry.gateway,
-        hub_token_file=token_file,
-        hub_token_origin=token_origin(entry.hub_token_for) if token_file else None,
-        registry_logins=logins,
+        monitoring=entry.monitoring,
+        watched=watched,
+        hub_token_file=given.token_file,
+        hub_token_origin=token_origin(entry.hub_token_for) if given.token_file else None,
+        registry_logins=given.logins,
         redirects=entry.redirects,
         fs_verity=entry.fs_verity,
         keep_generations=entry.keep_generations,
@@ -217,7 +164,7 @@ def parse(
         bundle=bundle,
         bundle_faults=tuple(faults),
         variants=tuple(catalog.variants.values()),
-        renamed=(*older, *catalog.renamed),
+        renamed=(*given.renamed, *catalog.renamed),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
         hub_client=client,
@@ -236,6 +183,7 @@ def _drivers(catalog: Catalog, lock: Lock) -> list[str]:
 def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: int, refuse: Refuse) -> None:
     """Refuse what the cards, or the tables of drivers, have no place for."""
     driver = entry.driver
+    cards = [catalog.cards.get(one) if isinstance(one, str) else one for one in entry.cards]
     if driver.managed and not present:
         refuse("driver.managed", "the rig declares no cards: nothing needs a driver")
     for key in ("power_w", "clocks_mhz"):
@@ -252,8 +200,15 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
             )
     if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
         refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
-    for index, (declared, limit) in enumerate(zip(entry.cards, driver.power_limits(present), strict=False)):
-        card = catalog.cards.get(declared) if isinstance(declared, str) else declared
+    for index, card in enumerate(cards):
+        generation = known.of_capability(card.capability) if card else None
+        if card and generation and driver.flavour and driver.flavour not in generation.flavours:
+            refuse(
+                "driver.flavour",
+                f"{shown(driver.flavour)} is refused for card {index}: a {card.name} ({generation.name}) works with "
+                f"{' or '.join(generation.flavours)} modules alone",
+            )
+    for index, (card, limit) in enumerate(zip(cards, driver.power_limits(present), strict=False)):
         if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:
             refuse(
                 "driver.power_w",

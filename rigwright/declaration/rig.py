@@ -21,6 +21,8 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind
 from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import Offer, offers
+from rigwright.monitoring.entry import Monitoring, scrapers, users
+from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
@@ -80,6 +82,9 @@ class Rig:
     peers: tuple[str, ...]
     share: Share | None
     gateway: Gateway | None
+    monitoring: Monitoring | None
+    watched: tuple[Watched, ...]
+    """The boxes that it asks, itself among them; none where it is not the one that asks."""
     hub_token_file: str | None
     """A path on the operator's machine."""
     hub_token_origin: str | None
@@ -129,9 +134,14 @@ class Rig:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Those of all services: of instances, in their order, and of the gateway."""
+        """Those of all services: of instances, in their order, of the gateway, and of what watches."""
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
-        return (*(self.user(instance) for instance in self.instances), *gateway)
+        return (*(self.user(instance) for instance in self.instances), *gateway, *self.monitoring_users)
+
+    @property
+    def monitoring_users(self) -> tuple[str, ...]:
+        """The system users of what tells of the box, and of what asks all boxes."""
+        return tuple(users(self.monitoring, self.service_user).values()) if self.monitoring else ()
 
     @property
     def gateway_user(self) -> str:
@@ -146,6 +156,14 @@ class Rig:
     def socket_groups(self, instance: Instance) -> tuple[str, ...]:
         """The groups that may connect to an instance's socket: its own, and once it has answered the gateway's."""
         return (self.user(instance), *([self.gateway_user] if self.gateway else []))
+
+    @property
+    def scrapers(self) -> tuple[str, ...]:
+        """Networks that may read the gateway's metrics; none without one."""
+        if not self.gateway:
+            return ()
+        own = scrapers(self.monitoring) if self.monitoring else ()
+        return tuple(dict.fromkeys((*self.gateway.scrapers, *own)))
 
     @property
     def offers(self) -> tuple[Offer, ...]:

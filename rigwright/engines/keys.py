@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from rigwright.engines.evidence import CPU, Booted, Evidence
 from rigwright.engines.purpose import Purpose
 from rigwright.problems import Frozen
-from rigwright.types import CatalogName, Positive
+from rigwright.types import CatalogName, Seconds
 
 
 class EngineKeys(Frozen):
@@ -32,7 +32,7 @@ class VariantKeys(Frozen):
     cards: int = Field(
         default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
     )
-    ready_timeout: Positive = Field(default=600, description="Seconds from start to the first answer.")
+    ready_timeout: Seconds = Field(default=600, description="Seconds from start to the first answer.")
     evidence: Evidence | None = Field(
         default=None, discriminator="kind", description="Who has booted it, where, and under which conditions."
     )

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.log import Begun, Cause
+from rigwright.engines.metrics import Names
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
 from rigwright.engines.sandbox import Sandbox as Sandbox
 from rigwright.supply import lock
@@ -186,6 +188,8 @@ class Kind(ABC):
     """Whether it refuses requests for another model than the one that it serves."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """What its log betrays."""
+    counts: ClassVar[Names] = Names()
+    """What it calls what it tells at `Service.metrics`."""
     marks: ClassVar[tuple[str, ...]] = ()
     """What the lines of its log have in them that `begun` reads; at most twenty lines of a start are kept."""
 
@@ -208,6 +212,10 @@ class Kind(ABC):
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """What of OpenAI's API an instance answers, as paths after `/v1/`, for a gateway to open."""
         return ("chat/completions", "completions", "responses")
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """What an instance is declared to be able to, beside answering."""
+        return frozenset()
 
     def env(self, engine: EngineKeys) -> str | None:
         """The environment of the catalogue that it runs in; None where it is installed by itself."""

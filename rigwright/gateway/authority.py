@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from rigwright.gateway.lying import Lying
+from rigwright import files
+from rigwright.gateway.found_files import FoundFile
 from rigwright.gateway.pairs import Pair, of_certificate
 
 FOLDER = "gateway-ca"  # beside the inventory
@@ -91,7 +92,7 @@ class Authority:
         )
         return Pair(made.public_bytes(Encoding.PEM).decode(), _secret(key))
 
-    def reason(self, found: Lying | None, sans: Sequence[str], now: datetime) -> str:
+    def reason(self, found: FoundFile | None, sans: Sequence[str], now: datetime) -> str:
         """Why a host needs another pair; empty where the one that it has will do.
 
         Args:
@@ -197,13 +198,9 @@ def _own(path: Path, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Cer
 
 def _content(path: Path) -> bytes:
     try:
-        if not path.is_file():
-            raise Broken(f"{path} is no file")
-        with path.open("rb") as file:
-            content = file.read(MAXIMUM + 1)
-    except OSError as error:
-        raise Broken(f"{path} cannot be read: {error.strerror}") from None
-    return content if len(content) <= MAXIMUM else b""
+        return files.content(path, MAXIMUM)
+    except ValueError as error:
+        raise Broken(f"{path} {error}") from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from rigwright.gateway.types import CorsOrigin, ListenAddress, PublicPort, ServedName, Sticky
+from rigwright.addresses import Cidr, CorsOrigin, HostName, TcpPort
+from rigwright.gateway.types import ListenAddress, ServedName, Sticky
 from rigwright.problems import Frozen
-from rigwright.types import Cidr, Count, HostName, Name
+from rigwright.types import Name
+
+# Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
+Waiting = Annotated[int, Field(ge=0, le=32_000, strict=True)]
+# a deploy waits for it
+Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
 
 # Seconds. Answers of a few hundred tokens take less on the slowest of our cards.
 DRAIN = 30
@@ -20,7 +27,7 @@ class ListenerEntry(Frozen):
     address: ListenAddress = Field(
         description="The host's own address that it listens on; `0.0.0.0` is all of IPv4, `::` all there are."
     )
-    port: PublicPort = Field(description="The TCP port; below 1024 too.")
+    port: TcpPort = Field(description="The TCP port; below 1024 too.")
     tls: bool = Field(
         default=False,
         strict=True,
@@ -72,7 +79,7 @@ class ModelEntry(Frozen):
     """One name that clients ask for, and who answers."""
 
     instances: tuple[Name, ...] = Field(min_length=1, description="Instances that answer, all of one variant.")
-    queue: Count | None = Field(default=None, description="As the gateway's, for this model alone.")
+    queue: Waiting | None = Field(default=None, description="As the gateway's, for this model alone.")
     sticky: Sticky | None = Field(default=None, description="As the gateway's, for this model alone.")
 
 
@@ -88,7 +95,7 @@ class Gateway(Frozen):
     aliases: dict[ServedName, ServedName] = Field(
         default_factory=dict, description='Further names of these, such as `{"gpt-4o": "qwen3.6-27b"}`.'
     )
-    queue: Count = Field(
+    queue: Waiting = Field(
         default=64,
         description="Requests of a model that wait, beyond those that its instances work on at once; who comes then "
         "is told to come later (429).",
@@ -106,7 +113,7 @@ class Gateway(Frozen):
     scrapers: tuple[Cidr, ...] = Field(
         default=(), description="Networks that may read `/metrics` and `/metrics/INSTANCE`, on every listener."
     )
-    drain: Count = Field(
+    drain: Draining = Field(
         default=DRAIN,
         description="Seconds that requests under way have to end before their instance is stopped, while new ones go "
         "elsewhere, or are told to come again (503); streams that are longer end with an error that says so.",

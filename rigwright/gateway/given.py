@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
-from rigwright.gateway.lying import Lying
+from rigwright.gateway.found_files import FoundFile
 from rigwright.host import channel
 from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import matching, tolerant, word
@@ -45,7 +45,7 @@ class Found:
     """Digest of what the current generation's gateway is to be given of engines' keys and certificates."""
     credentials_given: str = ""
     """Digest of what it was given; empty where that is not known."""
-    pairs: Mapping[str, Lying] = field(default_factory=dict)
+    pairs: Mapping[str, FoundFile] = field(default_factory=dict)
     """Listener -> its certificate and key."""
     kept: frozenset[str] = frozenset()
     """Listeners that a generation on the host has certificates for."""
@@ -119,7 +119,7 @@ def parse(output: Iterable[str]) -> Found:
         credentials=told.one("credentials"),
         credentials_given=told.one("credentials_given"),
         # a shell's words lose the newlines that they end in
-        pairs={name: Lying(f"{head}\n", key) for name, key, head in told.many("pair") if name},
+        pairs={name: FoundFile(f"{head}\n", key) for name, key, head in told.many("pair") if name},
         kept=frozenset(filter(None, told.all("kept"))),
     )
 

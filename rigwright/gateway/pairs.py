@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -20,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from rigwright.gateway.lying import Lying
+from rigwright import files
+from rigwright.gateway.found_files import FoundFile
 
 MAXIMUM = 1024 * 1024  # bytes of a file
 
@@ -34,15 +34,15 @@ class Pair:
     key: str = field(repr=False)
 
     @property
-    def lying(self) -> Lying:
+    def on_host(self) -> FoundFile:
         """What a host has that has it."""
         digest = hashlib.sha256(self.key.encode()).hexdigest()
-        return Lying(f"key {digest}\n{self.certificates}", digest)
+        return FoundFile(f"key {digest}\n{self.certificates}", digest)
 
     @property
     def text(self) -> str:
         """Its file on the host: both in one, of which there never is half."""
-        return self.lying.head + self.key
+        return self.on_host.head + self.key
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,9 @@ class Unfit(ValueError):
 
 def _content(path: str, field_: str) -> bytes:
     try:
-        if not Path(path).is_file():
-            raise Unfit(field_, f"{path} is no file")
-        with open(path, "rb") as file:
-            content = file.read(MAXIMUM + 1)
-    except (OSError, ValueError) as error:
-        if isinstance(error, Unfit):
-            raise
-        raise Unfit(field_, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return content if len(content) <= MAXIMUM else b""
+        return files.content(path, MAXIMUM)
+    except ValueError as error:
+        raise Unfit(field_, f"{path} {error}") from None
 
 
 def _certificates(path: str) -> list[x509.Certificate]:

@@ -119,7 +119,7 @@ def door(rig: Rig, owned: str) -> Front:
             router=ROUTER_SOCKETS,
             runtime=RUNTIME,
             log=LOG,
-            scrapers=rig.gateway.scrapers,
+            scrapers=rig.scrapers,
             sticky_headers=tuple(
                 sorted({one.sticky.removeprefix("header:") for one in rig.offers if ":" in one.sticky})
             ),

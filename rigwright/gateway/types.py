@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from rigwright.types import matching
 
@@ -22,8 +22,6 @@ def _listen_address(value: str) -> str:
 
 
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
-# systemd holds them, so those of old are no matter
-PublicPort = Annotated[int, Field(ge=1, le=65535, strict=True)]
 ServedName = Annotated[
     str, matching(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}", "a model's name: letters, digits and ._:/@+-, at most 128")
 ]
@@ -32,12 +30,4 @@ Sticky = Annotated[
     matching(r"|conversation|header:[A-Za-z][A-Za-z0-9-]{0,63}", '"", "conversation" or "header:" and its name'),
     # names of headers are one in capitals and without
     AfterValidator(str.lower),
-]
-# Of a page, or of a browser's extension: what such a client sends as `Origin`
-CorsOrigin = Annotated[
-    str,
-    matching(
-        r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[1-9][0-9]{0,4})?|(?:chrome|moz)-extension://[A-Za-z0-9-]{1,64}",
-        "an origin without a path, such as https://chat.example.org or chrome-extension://ID",
-    ),
 ]

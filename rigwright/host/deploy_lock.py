@@ -22,9 +22,9 @@ class Holder:
 
     def __str__(self) -> str:
         if not self.who:
-            return "somebody else is at this host"
+            return "somebody else holds the deploy lock"
         who = f"{self.who} (process {self.process})"
-        return f"{who} has been at this host since {self.since}: {self.doing}; wait until that is done"
+        return f"{who} holds the deploy lock since {self.since}: {self.doing}; wait until that is done"
 
 
 def holder(value: str) -> Holder:
@@ -36,7 +36,7 @@ def holder(value: str) -> Holder:
         return Holder()
 
 
-REMOVAL = "a removal goes on by itself at this host; wait until that is done"
+REMOVAL = "a removal is still running on this host; wait until it is done"
 SCHEMA: channel.Schema = {"taken": (), "held": (holder,), "removal": ()}
 """What templates/deploy_lock/hold.sh.j2 and holder.sh.j2 tell."""
 
@@ -52,7 +52,7 @@ def refusal(output: Iterable[str]) -> str:
         return REMOVAL
     held = told.all("held")
     if not held and not told.many("taken"):
-        raise ValueError("the host did not tell whether the deploy lock is free")
+        raise ValueError("the host did not report whether the deploy lock is free")
     return str(held[0]) if held else ""
 
 

@@ -28,6 +28,8 @@ from rigwright.host.channel import (
     version,
     word,
 )
+from rigwright.monitoring import found as monitoring
+from rigwright.monitoring.service import KINDS
 from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.nvidia.values import node, nodes
 from rigwright.serving.units import UNITS
@@ -54,6 +56,7 @@ def packages(rig: Rig, system: str = "") -> tuple[str, ...]:
     engines += ENVIRONMENTS.packages if rig.envs else ()
     engines += [nginx.PACKAGE] if rig.share else []
     engines += gateway.PACKAGES if rig.gateway else ()
+    engines += [KINDS[name].package for name in (rig.monitoring.services if rig.monitoring else ())]
     return tuple(dict.fromkeys([*PACKAGES, *engines]))
 
 
@@ -140,6 +143,8 @@ class HostFacts:
     """Those that it has, of both families, as Python writes them."""
     sharing: sharing.Found = sharing.NOTHING
     """The unit that shares its weights with other boxes."""
+    monitoring: monitoring.State = monitoring.NOWHERE
+    """What tells of it, and what asks other boxes."""
 
     def has(self, address: str) -> bool:
         """Whether it has this address, however that is written."""
@@ -180,6 +185,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "settings": [POWER, SYSCTL],
         "containers": f"{rig.roots.state}/containers",
         **sharing.questions(),
+        **monitoring.questions(rig),
     }
 
 
@@ -187,6 +193,7 @@ passwd = matching(r"[^:\x00-\x1f\x7f]*(:[^:\x00-\x1f\x7f]*){6}", "a line of pass
 SCHEMA: channel.Schema = {
     **basics.SCHEMA,
     **sharing.SCHEMA,
+    **monitoring.SCHEMA,
     "architecture": (word,),
     "systemd": (optional(number, 0),),
     "disk": (path, number, path),
@@ -260,6 +267,7 @@ def parse(output: Iterable[str]) -> HostFacts:
         containers_ours=told.one("containers_ours"),
         addresses=frozenset(told.all("address")),
         sharing=sharing.found(told),
+        monitoring=monitoring.found(told),
     )
 
 

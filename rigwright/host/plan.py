@@ -19,6 +19,7 @@ from rigwright.envs.env import environment
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import lacking as missing_packages
+from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
@@ -157,7 +158,7 @@ def _nvidia_driver(wanted: Desired, found: Served) -> list[Step]:
         return _driver(wanted.rig, *wanted.driver)
     if wanted.rig.driver.managed:
         return []
-    return [Step("nvidia_driver", "let go of the driver", "it is not managed any more; its packages stay")]
+    return [Step("nvidia_driver", "stop managing the driver", "it is no longer managed; its packages stay")]
 
 
 def _container_toolkit(wanted: Desired, found: Served) -> list[Step]:
@@ -165,7 +166,7 @@ def _container_toolkit(wanted: Desired, found: Served) -> list[Step]:
         return [
             Step("container_toolkit", what, _some(list(why))) for what, why in containers_pending(*wanted.containers)
         ]
-    return [Step("container_toolkit", "let go of containers", "none are declared any more; packages stay")]
+    return [Step("container_toolkit", "stop managing containers", "none are declared any more; packages stay")]
 
 
 def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
@@ -200,6 +201,15 @@ def _sharing(wanted: Desired, found: Served) -> list[Step]:
     return [Step("sharing", f"share weights on {endpoint(rig.share)}", why)] if why else []
 
 
+def _monitoring(wanted: Desired, found: Served) -> list[Step]:
+    rig = wanted.rig
+    at = {one.name: f"{one.name}, on {one.endpoint}" for one in services(rig)}
+    return [
+        Step("monitoring", f"run {at[name]}" if name in at else f"take away {name}", why)
+        for name, why in wanted.facts.monitoring.pending(rig).items()
+    ]
+
+
 def _weights(wanted: Desired, found: Served) -> list[Step]:
     steps = []
     for artefact in wanted.rig.weights:
@@ -222,7 +232,7 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
         steps.append(Step("serving", f"write generation {found.next_number}", why))
     if way := _way(wanted, found):
         parts = [f"stop {_names(way.stop)}"] if way.stop else []
-        parts += [f"let go of {_names(way.release)}"] if way.release else []
+        parts += [f"release {_names(way.release)}"] if way.release else []
         parts += [f"listen on {_names(way.listen)}"] if way.listen else []
         parts += [f"start {_names(way.restart)}"] if way.restart else []
         parts += [f"have {_names(way.reload)} read its settings" for _ in way.reload[:1]]
@@ -277,6 +287,7 @@ STAGES = (
     Stage("cuda_toolkit", _cuda_toolkit, lambda wanted: wanted.toolkit is not None),
     # before what is fetched for it: others see what is on its way here
     Stage("sharing", _sharing, lambda wanted: bool(wanted.rig.share or wanted.facts.sharing.there)),
+    Stage("monitoring", _monitoring, lambda wanted: bool(wanted.rig.monitoring or wanted.facts.monitoring.there)),
     Stage("engines", _engines),
     Stage("weights", _weights),
     Stage("serving", _serving),

@@ -17,6 +17,8 @@ from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts, lacking
 from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
+from rigwright.monitoring.refused import unfit
+from rigwright.monitoring.service import KINDS, unit_name
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
 from rigwright.serving.listeners import PREFIX
@@ -25,6 +27,9 @@ from rigwright.weights.sharing import UNIT
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
+# The Windows Subsystem for Linux, where Windows drives the cards: systemd tells it by these words of the kernel's name
+# (src/basic/virt.c).
+WSL = re.compile(r"Microsoft|WSL")
 # The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
 KERNEL_MINIMUM = "5.15"
 HOME = "/nonexistent"  # of the services' users
@@ -66,6 +71,11 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         found.append(
             f"the kernel is {facts.kernel}: at least {KERNEL_MINIMUM} is needed; boot the distribution's newest"
         )
+    if WSL.search(facts.kernel):
+        found.append(
+            f"the kernel is {facts.kernel}, the Windows Subsystem for Linux: Windows has driver, cards and boot there; "
+            "install Linux on the machine itself"
+        )
     if abs(facts.clock - now) > CLOCK_TOLERANCE:
         hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
         found.append(
@@ -84,6 +94,7 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         + _ports(rig, facts)
         + _share(rig, facts)
         + _gateway(rig, facts)
+        + unfit(rig, facts, _ours)
         + _disks(rig, facts, installations)
     )
 
@@ -138,12 +149,12 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
     """A user that somebody else made has files, processes and rights of its own."""
     there = [account for account in facts.users if account.name in rig.users]
     found = [
-        f"the user {one.name} was there before us: choose another service_user, or name for the instance"
+        f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
         for one in there
         if not one.ours
     ]
     found += [
-        f"the group {name} was there before us: choose another service_user, or name for the instance"
+        f"the group {name} exists, not managed by Rigwright: choose another service_user or instance name"
         for name in facts.foreign_groups
         if name in rig.users
     ]
@@ -210,7 +221,8 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _ours(listener: Listener) -> bool:
     """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
-    return listener.unit in (UNIT, GATEWAY_UNIT) or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
+    single = (UNIT, GATEWAY_UNIT, *map(unit_name, KINDS))
+    return listener.unit in single or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
 
 
 def _share(rig: Rig, facts: HostFacts) -> list[str]:
@@ -269,6 +281,7 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
         missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
         needed[rig.roots.models] += missing
         largest = max(largest, artefact.size // 1024 if missing else 0)
+    needed[rig.roots.state] += facts.monitoring.coming_kib(rig)
     if rig.bundle:
         needed[rig.roots.state] += largest  # sent whole, and one at a time
         for path in (rig.roots.state, rig.roots.models):

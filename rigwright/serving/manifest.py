@@ -11,11 +11,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rigwright.addresses import Port
 from rigwright.declaration.rig import Rig
 from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
 from rigwright.serving.unit_states import Holder, UnitState
 from rigwright.serving.units import Unit
-from rigwright.types import CardIndex, Name, Port, VariantName
+from rigwright.types import CardIndex, Name, VariantName
 
 UNIT = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 
@@ -167,8 +168,9 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
     unit_states += [_gateway(one) for one in made.gateway]
     users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
-    ordered = tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit))
-    return Read(ordered, known, dict(_variants(made.instances)))
+    return Read(
+        tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit)), known, dict(_variants(made.instances))
+    )
 
 
 def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:

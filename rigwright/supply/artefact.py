@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from rigwright.addresses import Source
 from rigwright.problems import Frozen
 from rigwright.supply.header import Header
 from rigwright.types import (
@@ -24,7 +25,6 @@ from rigwright.types import (
     RelativePath,
     Repository,
     Sha256,
-    Source,
     Text,
 )
 

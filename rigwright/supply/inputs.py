@@ -5,27 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
+from rigwright.addresses import Source
 from rigwright.problems import Frozen
 from rigwright.supply import environments, images
-from rigwright.supply.lock import Artefact, Kind
-from rigwright.types import (
-    Day,
-    FileName,
-    Name,
-    Pattern,
-    PythonRelease,
-    Repository,
-    Requirement,
-    Revision,
-    Source,
-)
+from rigwright.supply.lock import Artefact, Kind, Lock
+from rigwright.types import CatalogName, Day, FileName, Name, Pattern, PythonRelease, Repository, Requirement, Revision
 
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
@@ -250,6 +241,13 @@ class Input(Frozen):
             size=1,
             sources=sources,
         )
+
+
+def provisional(inputs: Mapping[CatalogName, Input]) -> Lock:
+    """What a lock of these inputs is taken for while it is only being made."""
+    rows = {name: one.provisional(name) for name, one in inputs.items()}
+    groups: dict[str, tuple[Artefact, ...]] = {name: (row,) for name, row in rows.items() if inputs[name].grouped}
+    return Lock({name: row for name, row in rows.items() if name not in groups}, groups)
 
 
 def _refuse_on_index(kind: str, version: str) -> None:

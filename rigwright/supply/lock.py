@@ -10,13 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rigwright import toml
+from rigwright import files, toml
 from rigwright.problems import Frozen, Invalid, Problem
 from rigwright.supply.artefact import Artefact as Artefact
 from rigwright.supply.artefact import Kind as Kind
 from rigwright.types import Sha256
 
 SUFFIX = ".lock.toml"
+LARGEST_KEY = 1 << 20  # bytes of an archive's key; NVIDIA's has 1,700
 # What a file begins with that `rigwright lock` may write again, or remove.
 WRITTEN = "# Written by `rigwright lock`"
 
@@ -115,9 +116,9 @@ def key(folder: Path, row: Artefact) -> str:
     """
     path = folder / row.file
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        said = f"is locked, and cannot be read ({error.strerror})"
+        content = files.content(path, LARGEST_KEY)
+    except ValueError as error:
+        said = f"is locked, and {error}"
     else:
         if hashlib.sha256(content).hexdigest() == row.sha256 and content.isascii():
             return content.decode()

@@ -145,6 +145,9 @@ def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> li
         return ["The local disk with the most room:"]
     if key == "service_user":
         return ["You log in under the default's name, and services have a user of their own:"]
+    if key == "driver":
+        how = "deploys bring it, the first one with --reboot; on Debian it is locked first (docs/driver.md):"
+        return [f"No driver is loaded: {how}"]
     if key == "instances":
         variant = catalog.variants[answers.variant or ""]
         requests, tokens = variant.capacity or (0, 0)

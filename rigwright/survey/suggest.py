@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.connection import KEYS
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.resolve import parse
-from rigwright.inventory import CONNECTION
+from rigwright.declaration.rig import Rig
 from rigwright.problems import Invalid
 from rigwright.serving.listeners import PREFIX
+from rigwright.supply.answers import mismatch
+from rigwright.supply.inputs import provisional
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, SeenCard, Survey
 from rigwright.types import Root
@@ -31,7 +35,7 @@ class Answers:
 
     name: str
     connection: Mapping[str, object]
-    """The inventory's keys of `rigwright.inventory.CONNECTION`, already found valid."""
+    """The inventory's keys of `rigwright.declaration.connection`, already found valid."""
     variant: str | None = None
     """A variant of the catalogue; None for nothing yet."""
     port: int | None = None
@@ -46,6 +50,8 @@ class Offer:
     cards: tuple[int, ...] = ()
     refusal: str = ""
     """Empty when it fits."""
+    unlocked: bool = False
+    """Whether something of it is not locked yet: how large it is, and whether its engine takes it, nobody knows."""
 
 
 def card_name(seen: SeenCard, catalog: Catalog) -> str | None:
@@ -137,6 +143,8 @@ def entry(survey: Survey, answers: Answers, catalog: Catalog) -> dict[str, objec
         declared["roots"] = {"models": root}
     if answers.connection.get("ssh_user") == RigEntry.model_fields["service_user"].default:
         declared["service_user"] = OWN_USER
+    if ours and not survey.driver:
+        declared["driver"] = {"managed": True}
     if answers.variant is not None:
         instance: dict[str, object] = {"variant": answers.variant}
         if ours:
@@ -167,13 +175,30 @@ def offer(name: str, survey: Survey, answers: Answers, catalog: Catalog, lock: L
         free = len(names) - len(taken_cards(survey) & set(range(len(names))))
         refusal = f"takes {variant.cards} cards; {free} of the {len(survey.cards)} are free and in the catalogue"
         return Offer(name, refusal=refusal)
+    declared = entry(survey, replace(answers, variant=name), catalog)
+    parsed = partial(parse, file, answers.name, declared, also=frozenset(KEYS))
     try:
-        declared = entry(survey, replace(answers, variant=name), catalog)
-        rig = parse(file, answers.name, declared, catalog, lock, also=frozenset(CONNECTION))
+        rig = parsed(catalog=catalog, lock=lock)
     except Invalid as error:
-        return Offer(name, chosen, "; ".join(problem.text for problem in error.problems))
+        made = provisional(catalog.inputs)
+        locked = Lock(lock.artefacts | made.artefacts, lock.groups | made.groups)
+        try:
+            rig = parsed(catalog=catalog.model_copy(update={"inputs": {}}), lock=locked, making="lock")
+        except Invalid as final:
+            return Offer(name, chosen, "; ".join(problem.text for problem in final.problems))
+        if not _unlocked(rig, catalog, lock):
+            return Offer(name, chosen, "; ".join(problem.text for problem in error.problems))
+        return Offer(name, chosen, unlocked=True)
     memory = sum(survey.cards[number].vram_mib or rig.cards[number].vram_mib for number in chosen)
     weights = sum(artefact.size for artefact in rig.weights) >> 20
     if chosen and weights > memory:
         return Offer(name, chosen, f"its weights take {weights} MiB, the cards have {memory}")
     return Offer(name, chosen)
+
+
+def _unlocked(rig: Rig, catalog: Catalog, lock: Lock) -> bool:
+    """Whether the lock lacks something of what a rig serves."""
+    rows = [row for one in rig.instances for row in (*one.weights, *one.artefacts)]
+    rows += [row for env in rig.envs for row in env.artefacts]
+    names = {row.group or row.name for row in rows} & catalog.inputs.keys()
+    return any(mismatch(catalog.inputs[name], lock.rows(name)) for name in names)

@@ -278,5 +278,5 @@ def _run(one: _Host) -> bool:
         one.shell.run(render("nvidia_driver/load.sh.j2"))
         facts = one.look()
     if not facts.module or not facts.devices:
-        return one.error("the module nvidia cannot be loaded: read `journalctl -k -b -g NVRM`")
+        return one.error("the module nvidia cannot be loaded: see `journalctl -k -b -g NVRM`")
     return True

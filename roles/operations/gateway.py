@@ -93,12 +93,12 @@ def _lacking(rig: Rig, wanted: Wanted, found: Found) -> Pair | None:
         ValueError: the operator's own, or the authority, cannot be used.
         OSError: no authority can be written.
     """
-    lying, now = found.pairs.get(wanted.listener), authority.today()
+    there, now = found.pairs.get(wanted.listener), authority.today()
     if wanted.cert_file and wanted.key_file:
         own = pairs.read(wanted.cert_file, wanted.key_file, wanted.sans, now)
-        return None if lying == own.lying else own
+        return None if there == own.on_host else own
     signing = _signing(rig)
-    return signing.issue(wanted.sans, now) if signing.reason(lying, wanted.sans, now) else None
+    return signing.issue(wanted.sans, now) if signing.reason(there, wanted.sans, now) else None
 
 
 def _signing(rig: Rig) -> authority.Authority:

@@ -17,7 +17,11 @@ from roles.operations.jobs import job, sent
 
 @operation()
 def packages(
-    names: Sequence[str], rig: Rig, system: str, masked: Mapping[str, Sequence[str]] = MappingProxyType({})
+    names: Sequence[str],
+    rig: Rig,
+    system: str,
+    masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    accounts: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[FunctionCommand, None, None]:
     """Install packages that are missing, from the rig's bundle, its apt mirrors or else the archives the host is
     configured with, and write down which are new.
@@ -29,6 +33,7 @@ def packages(
     + system: the host's, such as debian-12
     + masked: units that these packages bring and would start, each with files that its package leaves behind; one that
       is there already is somebody else's, and stays as it is
+    + accounts: of these packages, the user that each makes and leaves behind
 
     **Example:**
 
@@ -47,6 +52,7 @@ def packages(
         network=network(rig),
         ledger=rig.ledger,
         masked=masked,
+        accounts=accounts,
         packages=bundled,
         sent=sent(folder, unit) if bundled.files else "",
     )

@@ -54,7 +54,7 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
 def test_a_driver_is_compiled_and_a_kernel_that_it_does_not_compile_for_is_seen_before_it_boots(box: Box) -> None:
     older, newer = box.about.older[0], box.about.newer[0]
     said = box.deploy()
-    assert "rebooting: nouveau has the cards" in said
+    assert "rebooting: nouveau is bound to the cards" in said
     assert (box.host.run("uname -r").strip(), box.loaded) == (older, box.module(older))
     assert box.loaded.startswith(("535.", "550."))
     verdicts = check(box.inventory)

@@ -39,7 +39,7 @@ def test_a_second_run_is_refused_with_who_and_what_and_the_deploy_lock_ends_with
         until(lambda: "held" in converged.run(HELD), "the first run holds the lease")
         second = deploy(inventory)
         assert second.status == 1
-        assert f"(process {first.pid}) has been at this host since" in second.said
+        assert f"(process {first.pid}) holds the deploy lock since" in second.said
         assert f"deploy of {inventory}" in second.said
         assert "Traceback" not in second.said
         assert plan(inventory).status == 1

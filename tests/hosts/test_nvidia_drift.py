@@ -21,7 +21,7 @@ def drifting(driven: Box) -> Box:
         world.change(driven.host, card, bridge=partner, nvlinks=4, nvlinks_max=4)
     driven.declare(**DECLARED)
     publish(driven)
-    assert "loaded with NVreg_EnableResizableBar=0, and 1 is declared" in driven.rig("deploy", status=1)
+    assert "loaded with NVreg_EnableResizableBar=0, 1 is declared" in driven.rig("deploy", status=1)
     driven.rig("deploy", "--reboot")
     driven.host.run(f"apt-get -q update -o Dir::Etc::SourceList={SOURCE} -o Dir::Etc::SourceParts=-")
     return driven

@@ -15,11 +15,11 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> Non
     box.declare(power_w=280, sysctl={"net.ipv4.tcp_fin_timeout": 61}, module_options={"NVreg_EnableResizableBar": 1})
     predicted = plan(box.inventory).planned
     said = box.rig("deploy", status=1)
-    assert "needs a reboot: nouveau has the cards" in said
+    assert "needs a reboot: nouveau is bound to the cards" in said
     assert (box.installed, box.loaded) == (old, "")
     first = deploy(box.inventory, "--yes", "--data", "reboot=true")
     assert first.status == 0, first.said
-    assert "rebooting: nouveau has the cards" in first.said
+    assert "rebooting: nouveau is bound to the cards" in first.said
     assert (box.installed, box.loaded) == (old, old)
     assert {"NVIDIA driver | Driver's module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
     assert "nvidia-driver-cuda" in box.held

@@ -103,7 +103,7 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
     with subtests.test("the archive has another version alone"):
         box.publish(LOWER)
         said = box.rig("deploy", status=1)
-        assert f"refused: {old} is not to be had: the archive has {LOWER}" in said
+        assert f"refused: {old} is not available: the archive has {LOWER}" in said
         nothing_came(box)
     with subtests.test("other bytes under the same name"):
         box.publish(old, refuses=("another-kernel",))
@@ -118,7 +118,7 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         debs.append(Deb("nvidia-persistenced", f"{old}-1", "nvidia-persistenced"))
         box.publish(HIDDEN, also=tuple(debs))
         box.rig("lock", "--refresh")
-        assert f"refused: libcuda1 would come as {HIDDEN}, and {old} is wanted" in box.rig("deploy", status=1)
+        assert f"refused: libcuda1 would be installed as {HIDDEN} instead of {old}" in box.rig("deploy", status=1)
         nothing_came(box)
     box.publish(old)
     box.rig("lock", "--refresh")
@@ -132,7 +132,7 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         watch = Deb("gpu-watch", "1", "gpu-watch", conflicts=("nvidia-persistenced",))
         box.host.run(f"dpkg -i {put(box, watch)}")
         said = box.rig("deploy", status=1)
-        assert "refused: apt would remove gpu-watch: remove or update those yourself if they can go" in said
+        assert "refused: apt would remove gpu-watch: remove or update them yourself if you do not need them" in said
         nothing_came(box)
         box.host.run("apt-get -qq -y remove gpu-watch")
     with subtests.test("dpkg was interrupted, and another program is at it"):
@@ -170,7 +170,7 @@ def test_an_upgrade_behind_our_back_is_seen_and_undone(driven: Box, subtests: py
         said = box.rig("check", status=1)
         assert {"N02", "N09", "N14", "N15", "N20"} <= set(re.findall(r"FAIL +\S+ +(N[0-9]+) ", said))
         assert "reboot if the driver was upgraded" in said
-        assert "`rigwright upgrade` moves it, or lock what you want" in said
+        assert "run `rigwright upgrade`, or lock what you want" in said
         box.rig("deploy")
         assert (box.installed, box.loaded) == (old, old)
     assert box.red() == set()

@@ -160,7 +160,7 @@ def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_b
     for verb in (("plan",), ("deploy", "--reboot")):
         said = box.rig(*verb, status=1)
         assert "refused: /usr/bin/nvidia-uninstall is from a .run file" in said
-        assert f"refused: {MINE} names NVIDIA's archive for debian12, and this is ubuntu-24.04" in said
+        assert f"refused: {MINE} names NVIDIA's archive for debian12, but this is ubuntu-24.04" in said
     caches = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/")
     assert [path for path in box.host.written(before) if not path.startswith(caches)] == []
     box.host.run(f"rm /usr/bin/nvidia-uninstall {MINE}")

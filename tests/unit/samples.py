@@ -224,6 +224,8 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         peers=(),
         share=None,
         gateway=None,
+        monitoring=None,
+        watched=(),
         hub_token_file=None,
         hub_token_origin=None,
         registry_logins={},
@@ -304,5 +306,9 @@ def probed(**changes: object) -> dict[str, object]:
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
         "share_record": "/nowhere",
+        "watching": {"node": "nowhere.service"},
+        "watching_units": "/nowhere",
+        "watching_records": "/nowhere",
+        "watching_tokens": "/nowhere",
     }
     return nothing | changes

@@ -23,6 +23,8 @@ from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import ADMIN
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.monitoring import found as watching
+from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
@@ -136,6 +138,7 @@ def packages(
     names: tuple[str, ...] = ("curl", "cmake"),
     ledger: str = "/var/lib/rigwright/owned",
     masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    accounts: Mapping[str, str] = MappingProxyType({}),
     sent: str = f"{STATE}/jobs/rw-job-packages/files",
     keyring: str = "",
 ) -> str:
@@ -144,7 +147,7 @@ def packages(
     bundled = replace(bundled, keyring=keyring or bundled.keyring)
     values = {"network": network(made), "ledger": ledger, "packages": bundled}
     values |= {"sent": sent if bundled.files else ""}
-    return render("packages/install.sh.j2", names=names, masked=masked, **values)
+    return render("packages/install.sh.j2", names=names, masked=masked, accounts=accounts, **values)
 
 
 def tools(
@@ -188,9 +191,10 @@ def activate(
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
-def hold(patience: int = 0, silence: int = 60) -> str:
+def hold(patience: int = 0, silence: int = 60, marks: str = "") -> str:
     """The lease's far end."""
-    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False)
+    said = {"marks": marks, "mark": DEPLOY_STARTED}
+    return render("deploy_lock/hold.sh.j2", locks=LOCKS, patience=patience, silence=silence, removing=False, **said)
 
 
 def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: bool = False) -> str:
@@ -214,6 +218,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         keep_weights=keep_weights,
         **release(rig()),
         **sharing.release(rig()),
+        **watching.release(rig()),
         **leaving.release(rig(), ContainerFacts("debian", "13")),
     )
 
@@ -228,6 +233,15 @@ def share(restart: bool) -> str:
     """The start of the unit that shares weights."""
     where = {"listens": "src 10.0.0.5:8090", "endpoint": "10.0.0.5:8090"}
     return render("sharing/start.sh.j2", share_unit=sharing.UNIT, restart=restart, tries=2, **where)
+
+
+def watch(restart: bool) -> str:
+    """The start of what watches, and what of it goes."""
+    one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
+    one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
+    gone = watching.release(rig(), ["prometheus"] if restart else [])
+    tokens = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
+    return render("monitoring/start.sh.j2", **gone, tokens=tokens, starting=[one], tries=2)
 
 
 def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
@@ -312,6 +326,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "what an environment has": lambda: installed_script(rig(), made_env()),
     "packages": lambda: packages(PLAIN),
     "packages with a service": lambda: packages(PLAIN, ("nginx",), masked={"nginx.service": nginx.LEFT}),
+    "what watches": lambda: render("look/monitoring.sh.j2", **watching.questions(rig())),
+    "stop watching": lambda: render("monitoring/release.sh.j2", **watching.release(rig())),
+    "watch": lambda: watch(restart=True),
+    "watch at boot": lambda: watch(restart=False),
+    "packages with a user": lambda: packages(PLAIN, ("prometheus",), accounts={"prometheus": "prometheus"}),
     "what is shared": lambda: render("look/sharing.sh.j2", **sharing.questions()),
     "entries": lambda: render("look/entries.sh.j2", paths=["/srv/a b", "/etc/c"]),
     "what is compiled": lambda: render(
@@ -355,6 +374,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "room": lambda: room_script(instance()),
     "hold": hold,
+    "hold where somebody watches": lambda: hold(marks="/var/lib/rigwright/metrics/deploy.prom"),
     "hold after a while": lambda: hold(120),
     "remove": remove,
     "remove a model": remove_model,

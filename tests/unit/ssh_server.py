@@ -106,14 +106,28 @@ class Server(paramiko.ServerInterface):
         return True
 
     def run(self, channel: Any, command: bytes) -> None:
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        # what root writes down of instances lies in the test's folder
-        moved = command.replace(b"/run/rigwright", bytes(self.told.parent / "run"))
-        with subprocess.Popen(["sh", "-c", moved], bufsize=0, **quiet) as process, suppress(OSError):  # type: ignore[call-overload]
+        # a job of ours is told what to do
+        listens = b"systemd-run" in command
+        quiet = {"stdin": subprocess.PIPE if listens else subprocess.DEVNULL}
+        quiet |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(["sh", "-c", self.moved(command)], bufsize=0, **quiet) as process, suppress(OSError):  # type: ignore[call-overload]
+            if listens:
+                threading.Thread(target=self.give, args=(channel, process), daemon=True).start()
             while part := process.stdout.read(65536):
                 channel.sendall(part)
             channel.send_exit_status(process.wait())
         channel.close()
+
+    def moved(self, text: bytes) -> bytes:
+        """What root writes down of instances, and their sockets, lie in the test's folder."""
+        return text.replace(b"/run/rigwright", bytes(self.told.parent / "run"))
+
+    def give(self, channel: Any, process: Any) -> None:
+        """Pass on what is sent, until it ends."""
+        with suppress(OSError):
+            while part := channel.recv(1 << 20):
+                process.stdin.write(self.moved(part))
+            process.stdin.close()
 
 
 class Transport(paramiko.Transport):

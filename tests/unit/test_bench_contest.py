@@ -98,7 +98,7 @@ def test_a_unit_that_does_not_come_back_is_left_to_the_host(host: Host, error: E
 
 
 def test_nothing_is_touched_while_somebody_else_is_at_the_host(host: Host) -> None:
-    host.refused = "ana@desk has been at this host"
+    host.refused = "ana@desk holds the deploy lock"
     with pytest.raises(NotMeasured, match="refused: ana@desk"):
         contest(SimpleNamespace(), DECLARED, "bench", lambda text: None).__enter__()
     assert host.told == []
@@ -133,7 +133,7 @@ def test_one_process_is_stopped_before_the_other_is_started(host: Host) -> None:
 
 def test_without_the_deploy_lock_nothing_goes_on(host: Host) -> None:
     found = Contest(host, host, DECLARED)  # type: ignore[arg-type]
-    host.lost = "the host has let go of it"
+    host.lost = "the host released it"
     with pytest.raises(NotMeasured, match="the deploy lock is gone"):
         found.serve("bare")
     assert host.told == []

@@ -39,7 +39,9 @@ def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp
     assert [identifier for _, identifier, _ in found] == ["P01", *ALL, "B01", "B02", "B03", "B04"]
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
     assert set(skipped) == {"N14", "N17"}
-    assert skipped["N14"].endswith("(no driver is locked: the distribution's archive says which one of the branch)")
+    assert skipped["N14"].endswith(
+        "(no driver is locked: the distribution's archive decides the version within the branch)"
+    )
     assert skipped["N17"].endswith("(the driver is from the distribution's archive)")
     assert {rest for word, identifier, rest in found if word == "FAIL" and identifier.startswith("N")} == set()
 
@@ -57,7 +59,7 @@ def test_they_come_after_preflight_and_a_driver_that_is_gone_has_a_line_each(tmp
 def test_what_only_a_managed_driver_can_be_asked_is_skipped_with_the_reason(tmp_path: Path) -> None:
     found = lines(NvidiaHost(tmp_path.resolve()).root, "yes")
     skipped = {identifier: rest for word, identifier, rest in found if word == "skip"}
-    assert {name for name, rest in skipped.items() if rest.endswith("(the driver is the operator's own)")} == MANAGED
+    assert {name for name, rest in skipped.items() if rest.endswith("(the driver is not managed)")} == MANAGED
     assert set(skipped) - MANAGED == DECLARED
     assert all("declared)" in skipped[name] for name in DECLARED)
     assert {word for word, identifier, _ in found if identifier in set(ALL) - set(skipped)} == {"ok"}

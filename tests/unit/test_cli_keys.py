@@ -200,7 +200,7 @@ def test_whoever_is_at_work_there_is_named(keys: Verb, hosts: dict[str, GatewayH
         fcntl.flock(held, fcntl.LOCK_EX)
         done = keys("revoke", "alice")
     assert done.exit_code == 1
-    assert "box1: ops@desk (process 12) has been at this host since noon: deploy of rig.py" in done.stderr
+    assert "box1: ops@desk (process 12) holds the deploy lock since noon: deploy of rig.py" in done.stderr
     assert (given_to(hosts["box1"]), given_to(hosts["box2"])) == (["alice"], [])
     assert keyring.load(file).keys == {}
     assert keys("bring").exit_code == 0

@@ -208,7 +208,7 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(drivers: Driv
     path = drivers.folder / "locks" / f"{NAME}.asc"
     whole = drivers.kept
     for change, said in (
-        (path.unlink, "is locked, and cannot be read (No such file or directory)"),
+        (path.unlink, "is locked, and is no file"),
         (lambda: path.write_text("other"), "is not the key that is locked"),
     ):
         change()

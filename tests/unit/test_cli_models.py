@@ -165,7 +165,7 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
         fcntl.flock(deploy_lock, fcntl.LOCK_EX)
         done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 1
-    assert "refused: ops@desk (process 7) has been at this host since noon: a deploy; wait" in done.output
+    assert "refused: ops@desk (process 7) holds the deploy lock since noon: a deploy; wait" in done.output
     assert (host.root / OLD).exists()
     host.says("jobs", "rw-job-weights-x.service loaded active running\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
@@ -211,8 +211,6 @@ def test_a_file_that_was_gone_before_leaves_no_record(host: WeightHost, models: 
     [
         (f"org/nam@{OTHER}", "org/name@ffffffffffff"),
         ("org/name@ffffff", "org/name@ffffffffffff"),
-        ("org/name", "no model"),
-        ("@", "no model"),
         ("../..@x", "no model"),
     ],
 )
@@ -221,6 +219,17 @@ def test_what_no_host_has_is_said(host: WeightHost, models: Verb, asked: str, sa
     assert done.exit_code == 1
     assert said in done.output
     assert (host.root / OLD).exists()
+
+
+@pytest.mark.parametrize("asked", ["org/name", "@", "a@b@c"])
+def test_what_names_no_model_is_refused_before_a_host_is_reached(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    monkeypatch.setattr(verb, "boxes", lambda *_: pytest.fail("a host was reached"))
+    done = CliRunner().invoke(verb.models, [str(inventory), "--remove", asked])
+    assert (done.exit_code, "must be NAME@VERSION" in done.output) == (2, True)
 
 
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,15 +56,15 @@ def test_a_rig_with_cards_is_told_what_driver_a_managed_one_would_be(monkeypatch
     assert done.exit_code == 0, done.output
     said = [line.removeprefix("box: driver: ") for line in done.output.splitlines() if line.startswith("box: driver: ")]
     assert said[0] == "there now: none; nouveau is loaded"
-    assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive")
-    assert "needs a reboot: nouveau has the cards" in said
+    assert said[1].startswith("a managed driver would be 580 with open modules from the distribution's archive")
+    assert "needs a reboot: nouveau is bound to the cards" in said
 
 
 def test_a_refused_driver_is_advice_and_refuses_no_deploy(monkeypatch: pytest.MonkeyPatch) -> None:
     there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
     done = planned(monkeypatch, Looked(rig(cards=(C3090,)), there))
     assert done.exit_code == 0
-    assert "box: driver: a managed one would be refused: /usr/bin/nvidia-uninstall" in done.output
+    assert "box: driver: a managed driver would be refused: /usr/bin/nvidia-uninstall" in done.output
 
 
 MANAGED = Driver.model_construct(**Driver().model_dump() | {"managed": True})
@@ -76,7 +76,7 @@ def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.Mon
     (row,) = json.loads(done.output)
     assert [(step["what"], step["why"]) for step in row["steps"] if step["role"] == "nvidia_driver"] == [
         ("install driver 580 with open modules from the distribution's archive", "there is none"),
-        ("reboot", "nouveau has the cards; without --reboot the deploy ends there"),
+        ("reboot", "nouveau is bound to the cards; without --reboot the deploy ends there"),
     ]
 
 
@@ -84,7 +84,7 @@ def test_a_refused_driver_refuses_the_deploy_where_it_is_managed(monkeypatch: py
     there = replace(host(), run_files=("/usr/bin/nvidia-uninstall",))
     done = planned(monkeypatch, Looked(rig(cards=(C3090,), driver=MANAGED), there))
     assert done.exit_code == 1
-    assert done.output.count("/usr/bin/nvidia-uninstall is from a .run file") == 1
+    assert done.output.count("/usr/bin/nvidia-uninstall comes from a .run file") == 1
     assert "box: refused: /usr/bin/nvidia-uninstall" in done.output
     assert "nvidia_driver" not in done.output
 

@@ -72,19 +72,19 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
             ["Inst libnvidia-container1 [1.19.1-1] (1.20.1-1 x [amd64])"],
             (),
             (),
-            ["libnvidia-container1 would come as 1.20.1-1, and 1.20.0-1 is locked"],
+            ["libnvidia-container1 would be installed as 1.20.1-1, but 1.20.0-1 is locked"],
         ),
         (
             ["E: Broken packages", "   it cannot be"],
             (),
             (),
-            ["apt finds no way to container-toolkit: Broken packages it ca"],
+            ["apt cannot install container-toolkit: Broken packages it ca"],
         ),
         (
             ["E: Version '1.20.0-1' for 'libnvidia-container-tools' was not found"],
             (("libnvidia-container-tools", "1.19.1-1"),),
             (),
-            ["container-toolkit 1.20.0 is not to be had: the archive has libnvidia-container-tools 1.19.1"],
+            ["container-toolkit 1.20.0 is not available: the archive has libnvidia-container-tools 1.19.1"],
         ),
     ],
 )

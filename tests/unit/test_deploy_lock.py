@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from rigwright.host.deploy_lock import refusal
+from rigwright.monitoring.figures import DEPLOY_STARTED
 from roles import deploy_lock
 from roles.deploy_lock import DeployLock
 from tests.unit import programs
@@ -24,12 +25,12 @@ from tests.unit.telling import told
 
 HOLDER = {"who": "ops@desk", "pid": 4711, "since": "2026-11-01 12:00:00 UTC", "doing": "deploy of /home/ops/rig.py"}
 SAID = (
-    "ops@desk (process 4711) has been at this host since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py; "
+    "ops@desk (process 4711) holds the deploy lock since 2026-11-01 12:00:00 UTC: deploy of /home/ops/rig.py; "
     "wait until that is done"
 )
 
 
-SOMEBODY = "somebody else is at this host"
+SOMEBODY = "somebody else holds the deploy lock"
 
 
 @pytest.mark.parametrize(
@@ -73,10 +74,10 @@ def test_signs_of_life_come_well_before_the_host_gives_up() -> None:
 
 @contextmanager
 def holding(
-    folder: Path, who: str, patience: int = 0, silence: int = 30
+    folder: Path, who: str, patience: int = 0, silence: int = 30, marks: str = ""
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The host's end of one holder, and why it is refused; the folder takes the place of /run."""
-    script = hold(patience, silence).replace("/run/rigwright", str(folder))
+    script = hold(patience, silence, marks).replace("/run/rigwright", str(folder))
     command = ["sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as one:
         assert one.stdin
@@ -133,6 +134,31 @@ def test_signs_of_life_keep_it(tmp_path: Path) -> None:
         assert one.poll() is None
         with holding(tmp_path, "second") as (_, refused):
             assert refused == SOMEBODY
+
+
+def test_who_watches_is_told_while_it_is_held(tmp_path: Path) -> None:
+    marks = tmp_path / "metrics" / "deploy.prom"
+    marks.parent.mkdir()
+    with holding(tmp_path, "first", marks=str(marks)) as (one, _):
+        deadline = time.monotonic() + 10
+        while not marks.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        name, began = marks.read_text().split()
+        assert name == DEPLOY_STARTED
+        assert abs(int(began) - time.time()) < 60
+        assert marks.stat().st_mode & 0o777 == 0o644
+        with holding(tmp_path, "second", marks=f"{marks}2") as (_, refused):
+            assert refused
+        one.communicate(timeout=5)
+    assert list(marks.parent.iterdir()) == []
+
+
+def test_a_host_that_nothing_watches_yet_is_locked_all_the_same(tmp_path: Path) -> None:
+    with holding(tmp_path, "first", marks=str(tmp_path / "none/deploy.prom")) as (one, said):
+        assert said == ""
+        one.communicate(timeout=5)
+        assert one.returncode == 0
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_patient_holder_gets_it_once_it_is_free(tmp_path: Path) -> None:

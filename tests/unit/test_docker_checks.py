@@ -102,9 +102,9 @@ OPEN = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT"
 @pytest.mark.parametrize(
     ("rules", "published", "said"),
     [
-        (CLOSED, ["web", "0.0.0.0", "8080/tcp"], "web publishes 8080/tcp of 0.0.0.0"),
-        (CLOSED, ["web", "", "53/udp"], "web publishes 53/udp of every address"),
-        (CLOSED, ["web", "10.77.4.11", "80/tcp"], "web publishes 80/tcp of 10.77.4.11"),
+        (CLOSED, ["web", "0.0.0.0", "8080/tcp"], "web publishes 8080/tcp on 0.0.0.0"),
+        (CLOSED, ["web", "", "53/udp"], "web publishes 53/udp on all addresses"),
+        (CLOSED, ["web", "10.77.4.11", "80/tcp"], "web publishes 80/tcp on 10.77.4.11"),
         (CLOSED, ["web", "127.0.0.1", "8080/tcp"], ""),
         (CLOSED, ["web", "10.77.4.12", "80/tcp"], ""),
         # what everybody reaches anyhow surprises nobody

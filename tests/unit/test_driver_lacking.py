@@ -14,7 +14,7 @@ from tests.unit.driver_ours import KERNEL, LOCKED, NAMES, NEW, NEXT, OLD, UBUNTU
 LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
     "nothing": (WHOLE, []),
     "a package": (other(WHOLE, libcuda1=""), ["libcuda1 is not installed"]),
-    "a package's version": (other(WHOLE, libcuda1=OLD), [f"libcuda1 is of {OLD}, not of {NEW}"]),
+    "a package's version": (other(WHOLE, libcuda1=OLD), [f"libcuda1 is for {OLD}, not {NEW}"]),
     "a package's revision": (
         replace(
             WHOLE,
@@ -26,15 +26,15 @@ LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
     ),
     "the end of an installation": (
         replace(WHOLE, half=("nvidia-kernel-open-dkms",)),
-        ["the installation of nvidia-kernel-open-dkms was not ended"],
+        ["the installation of nvidia-kernel-open-dkms was not completed"],
     ),
     "a module for the kernel that boots next": (
         replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, ""))),
-        [f"kernel {NEXT} has no module, and {NEW} is needed"],
+        [f"kernel {NEXT} has no module, {NEW} is required"],
     ),
     "the right module for that": (
         replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, OLD))),
-        [f"kernel {NEXT} has the module {OLD}, and {NEW} is needed"],
+        [f"kernel {NEXT} has the module {OLD}, {NEW} is required"],
     ),
     "a module for the kernel that runs, which a reboot mends": (
         replace(WHOLE, kernel_modules=((KERNEL, ""), (NEXT, NEW))),
@@ -42,11 +42,11 @@ LACKING: dict[str, tuple[DriverFacts, list[str]]] = {
     ),
     "an initial file system": (
         replace(WHOLE, old_initrds=(KERNEL,)),
-        [f"the initial file system of kernel {KERNEL} lacks our options"],
+        [f"the initramfs of kernel {KERNEL} lacks the declared module options"],
     ),
     "a kernel that is told": (
         replace(WHOLE, kernel_modules=()),
-        [f"kernel {KERNEL} has no module, and {NEW} is needed"],
+        [f"kernel {KERNEL} has no module, {NEW} is required"],
     ),
 }
 
@@ -83,8 +83,8 @@ def test_of_a_version_that_is_not_fixed_the_libraries_are_the_measure() -> None:
     adopted = asked(rig(), WHOLE)
     assert (adopted.version, lacking(adopted, WHOLE)) == ("", [])
     moved = other(replace(WHOLE, kernel_modules=((NEXT, NEW),)), libcuda1=OLD)
-    assert f"nvidia-driver-cuda is of {NEW}, not of {OLD}" in lacking(adopted, moved)
-    assert f"kernel {NEXT} has the module {NEW}, and {OLD} is needed" in lacking(adopted, moved)
+    assert f"nvidia-driver-cuda is for {NEW}, not {OLD}" in lacking(adopted, moved)
+    assert f"kernel {NEXT} has the module {NEW}, {OLD} is required" in lacking(adopted, moved)
 
 
 @pytest.mark.parametrize(
@@ -137,17 +137,17 @@ UNLOADED: dict[str, tuple[DriverFacts, str]] = {
     "it runs": (WHOLE, ""),
     "it can be loaded": (replace(WHOLE, module="", module_open=False, devices=False), ""),
     "it runs, from a file that is gone": (replace(WHOLE, kernel_modules=((KERNEL, ""), (NEXT, NEW))), ""),
-    "nouveau is loaded": (replace(WHOLE, nouveau=True), "nouveau has the cards"),
-    "nouveau has a card": (replace(WHOLE, cards=NOUVEAU), "nouveau has the cards"),
-    "another version runs": (replace(WHOLE, module=OLD), f"the module {OLD} is loaded, and {NEW} is installed"),
+    "nouveau is loaded": (replace(WHOLE, nouveau=True), "nouveau is bound to the cards"),
+    "nouveau has a card": (replace(WHOLE, cards=NOUVEAU), "nouveau is bound to the cards"),
+    "another version runs": (replace(WHOLE, module=OLD), f"the module {OLD} is loaded, {NEW} is installed"),
     "the other flavour runs": (replace(WHOLE, module_open=False), "the proprietary module is loaded"),
     "the kernel has none": (
         replace(WHOLE, module="", kernel_modules=((KERNEL, ""), (NEXT, NEW))),
-        f"kernel {KERNEL} runs, which has no module {NEW}",
+        f"the running kernel {KERNEL} has no module {NEW}",
     ),
     "the kernel has another": (
         replace(WHOLE, module="", kernel_modules=((KERNEL, OLD), (NEXT, NEW))),
-        f"kernel {KERNEL} runs, which has no module {NEW}",
+        f"the running kernel {KERNEL} has no module {NEW}",
     ),
 }
 
@@ -184,13 +184,13 @@ OPTIONS: dict[str, tuple[dict[str, int], tuple[tuple[str, str], ...], str]] = {
     "another value": (
         {"NVreg_EnableResizableBar": 1},
         LOADED,
-        "the module is loaded with NVreg_EnableResizableBar=0, and 1 is declared",
+        "the module is loaded with NVreg_EnableResizableBar=0, 1 is declared",
     ),
     "one that was left to the driver, and another": (
         {"NVreg_UsePageAttributeTable": 1, "NVreg_RestrictProfilingToAdminUsers": 0},
         LOADED,
-        "the module is loaded with NVreg_RestrictProfilingToAdminUsers=1, and 0 is declared; "
-        "the module is loaded without NVreg_UsePageAttributeTable, and 1 is declared",
+        "the module is loaded with NVreg_RestrictProfilingToAdminUsers=1, 0 is declared; "
+        "the module is loaded without NVreg_UsePageAttributeTable, 1 is declared",
     ),
     "one that it does not know": ({"NVreg_Old": 1}, LOADED, ""),
     "no module": ({"NVreg_EnableResizableBar": 1}, (), ""),

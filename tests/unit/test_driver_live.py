@@ -114,7 +114,7 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
     "a limit": (
         TUNED,
         live(gpus={ONE: gpu(280), TWO: gpu(350)}),
-        {POWER: ["card 1 has 350 W, and 300 W are declared"]},
+        {POWER: ["card 1 is limited to 350 W, 300 W are declared"]},
     ),
     "a limit that the card has rounded": (
         TUNED,
@@ -124,22 +124,22 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
     "a limit that is off by more": (
         TUNED,
         live(gpus={ONE: gpu(278.9), TWO: gpu(300)}),
-        {POWER: ["card 0 has 278.9 W, and 280 W are declared"]},
+        {POWER: ["card 0 is limited to 278.9 W, 280 W are declared"]},
     ),
     "a limit that the card does not tell": (
         TUNED,
         live(gpus={ONE: gpu(None), TWO: gpu(300)}),
-        {POWER: ["card 0 has no W, and 280 W are declared"]},
+        {POWER: ["card 0 is limited to no W, 280 W are declared"]},
     ),
     "a card that does not answer": (
         TUNED,
         live(gpus={ONE: gpu(280)}),
-        {POWER: ["card 1 has no W, and 300 W are declared"]},
+        {POWER: ["card 1 is limited to no W, 300 W are declared"]},
     ),
     "clocks that another script has set": (
         declared(clocks_mhz=(210, 1695)),
         live(applied=""),
-        {POWER: ["the limits and clocks that are declared were not set"]},
+        {POWER: ["the declared limits and clocks were not set"]},
     ),
     "clocks, whatever the limits are": (CLOCKED, live(gpus={ONE: gpu(1)}, applied=power_digest(CLOCKED)), {}),
     "limits that are nobody's": (declared(), live(applied="", gpus={ONE: gpu(1)}), {}),
@@ -148,8 +148,8 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
         live(sysctl={"vm.swappiness": "60"}),
         {
             "sysctl": [
-                "vm.swappiness is 60, and 10 is declared",
-                "kernel.numa_balancing is not there, and 0 is declared",
+                "vm.swappiness is 60, 10 is declared",
+                "kernel.numa_balancing is not there, 0 is declared",
             ]
         },
     ),
@@ -162,9 +162,9 @@ UNSET: dict[str, tuple[Rig, Live, dict[str, list[str]]]] = {
             f"enable {POWER_UNIT}": [f"{POWER_UNIT} is none"],
             POWER: [
                 f"{POWER_UNIT} is inactive",
-                "the limits and clocks that are declared were not set",
-                "card 0 has 350 W, and 280 W are declared",
-                "card 1 has no W, and 300 W are declared",
+                "the declared limits and clocks were not set",
+                "card 0 is limited to 350 W, 280 W are declared",
+                "card 1 is limited to no W, 300 W are declared",
             ],
         },
     ),

@@ -60,7 +60,7 @@ def locking(system: str, version: str, key: str = KEY, **keys: Any) -> Rig:
             host("debian-13"),
             595,
             "nvidia",
-            "branch 595 from NVIDIA's archive: driver.branch says so",
+            "branch 595 from NVIDIA's archive: set by driver.branch",
         ),
         (
             locking("ubuntu-24.04", NEW),
@@ -88,14 +88,14 @@ def locking(system: str, version: str, key: str = KEY, **keys: Any) -> Rig:
             host(),
             580,
             "distribution",
-            "branch 580 from the distribution's archive: the one with the longest support",
+            "branch 580 from the distribution's archive: the branch with the longest support",
         ),
         (
             box(C3090),
             host("debian-13"),
             595,
             "nvidia",
-            "branch 595 from NVIDIA's archive: 580 is not to be had for debian-13 as the inventory and cards ask",
+            "branch 595 from NVIDIA's archive: 580 is not available for debian-13 as inventory and cards require",
         ),
     ],
     ids=[
@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
     "a key asks for another branch": (
         locking("debian-13", NEW, branch=610),
         host("debian-13"),
-        ["with branch 610 will do", f"{NEW} of NVIDIA's archive, which is locked,", "take driver.branch or"],
+        ["with branch 610:", f"{NEW} of NVIDIA's archive, which is locked,", "remove driver.branch or"],
     ),
     "a key asks for another archive": (
         locking("ubuntu-24.04", "580.159.03", source="distribution"),
@@ -134,12 +134,12 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
     "a locked branch that a card does not work with": (
         locking("ubuntu-24.04", NEW),
         host("ubuntu-24.04", PASCAL),
-        ["at most 580, the last one for some of the cards", f"{NEW} of NVIDIA's archive, which is locked,"],
+        ["at most 580, the last branch for some of the cards", f"{NEW} of NVIDIA's archive, which is locked,"],
     ),
     "a locked branch without proprietary modules": (
         locking("ubuntu-24.04", "615.71.09", flavour="proprietary"),
         host(),
-        ["at most 610, the last one with proprietary modules", "615.71.09 of NVIDIA's archive"],
+        ["at most 610, the last branch with proprietary modules", "615.71.09 of NVIDIA's archive"],
     ),
     "nothing is locked": (
         replace(box(C3090, managed=True), driver_packages={}, driver_keys={}),
@@ -211,7 +211,7 @@ def test_apt_is_held_to_the_branch_that_stays_while_another_one_is_locked() -> N
             False,
             "migrate",
             ("nvidia-kernel-open-dkms",),
-            "asks for proprietary modules",
+            "requires proprietary modules",
         ),
         (
             managed(NEW),

@@ -64,16 +64,16 @@ def test_a_key_is_weak_if_nothing_but_sha1_binds_it() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("", "is no armoured OpenPGP key"),
-        (f"{armoured(packet(6, BODY))}more", "is no armoured OpenPGP key"),
-        (armoured(packet(6, BODY)) * 2, "is no armoured OpenPGP key"),
-        (armoured(packet(6, BODY)).replace("PUBLIC", "PRIVATE"), "is no armoured OpenPGP key"),
+        ("", "is not an ASCII-armoured OpenPGP key"),
+        (f"{armoured(packet(6, BODY))}more", "is not an ASCII-armoured OpenPGP key"),
+        (armoured(packet(6, BODY)) * 2, "is not an ASCII-armoured OpenPGP key"),
+        (armoured(packet(6, BODY)).replace("PUBLIC", "PRIVATE"), "is not an ASCII-armoured OpenPGP key"),
         (armoured(packet(6, BODY), packet(6, BODY)), "holds 2 keys, not one"),
         (armoured(said(NAME, 1)), "holds 0 keys, not one"),
         (armoured(packet(6, b"\x06" + BODY[1:])), "is an OpenPGP key of version 6"),
-        (armoured(packet(6, BODY)[:-3]), "is no whole OpenPGP key"),
-        (armoured(packet(6, BODY), b"\x00\x00"), "is no whole OpenPGP key"),
-        (armoured(packet(6, BODY), packet(2, b"\x04")), "is no whole OpenPGP key"),
+        (armoured(packet(6, BODY)[:-3]), "is not a complete OpenPGP key"),
+        (armoured(packet(6, BODY), b"\x00\x00"), "is not a complete OpenPGP key"),
+        (armoured(packet(6, BODY), packet(2, b"\x04")), "is not a complete OpenPGP key"),
     ],
 )
 def test_what_is_not_one_whole_key_is_refused(text: str, wrong: str) -> None:

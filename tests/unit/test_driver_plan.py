@@ -177,14 +177,14 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
     "proprietary modules with a 5090": (
         box(C3090, C5090, flavour="proprietary"),
         host(),
-        ["RTX 5090 (Blackwell) works with open modules alone", "take the key out"],
+        ["RTX 5090 (Blackwell) works only with open modules", "remove the key"],
     ),
     "a Pascal card beside a 5090": (
         box(C5090),
         host("ubuntu-24.04", "10de:2b85", PASCAL),
-        ["no kernel module drives all cards", "10de:1b06 at 0000:02:00.0 (Pascal)", "RTX 5090", "take the ones"],
+        ["no kernel module supports all cards", "10de:1b06 at 0000:02:00.0 (Pascal)", "RTX 5090", "move one of them"],
     ),
-    "a branch below 580": (box(C3090, branch=550), host(), ["branch 550", "at least 580", "take driver.branch"]),
+    "a branch below 580": (box(C3090, branch=550), host(), ["branch 550", "at least 580", "remove driver.branch"]),
     "a 2080 Ti with exchanged memory beside a 5090": (
         box(C22G, C5090),
         host(),
@@ -198,23 +198,23 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
     "open modules for a Pascal card": (
         box(flavour="open"),
         host("ubuntu-24.04", PASCAL),
-        ["(Pascal) works with proprietary modules alone"],
+        ["(Pascal) works only with proprietary modules"],
     ),
     "a Pascal card where 580 is not published": (
         box(),
         host("debian-13", PASCAL),
-        ["at most 580, the last one for some of the cards", "595 in NVIDIA's archive", "another release"],
+        ["at most 580, the last branch for some of the cards", "595 in NVIDIA's archive", "another release"],
     ),
     "a branch that is not published": (
         box(C3090, branch=580),
         host("debian-13"),
-        ["branch 580", "published are 595 in NVIDIA's archive", "take driver.branch"],
+        ["branch 580", "published are 595 in NVIDIA's archive", "remove driver.branch"],
     ),
     "an archive without a driver": (box(C3090, source="distribution"), host("debian-12"), ["source distribution"]),
     "proprietary modules of a branch without them": (
         box(C3090, flavour="proprietary", branch=615),
         host(),
-        ["branch 615", "at most 610, the last one with proprietary modules"],
+        ["branch 615", "at most 610, the last branch with proprietary modules"],
     ),
     "modules that nobody trusts, on Debian": (
         box(C3090),
@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[Rig, DriverFacts, list[str]]] = {
     ),
     "nvcc of CUDA 13.2.0": (box(C3090), host(toolkit="13.2.51"), ["nvcc 13.2.51", "13.1", "13.2.2"]),
     "nvcc of CUDA 13.2.1": (box(C3090), host(toolkit="13.2.78"), ["nvcc 13.2.78", "13.1", "13.2.2"]),
-    "nvcc that is too old for a 5090": (box(C5090), host(toolkit="12.6.20"), ["no Blackwell card", "12.8"]),
+    "nvcc that is too old for a 5090": (box(C5090), host(toolkit="12.6.20"), ["does not support Blackwell", "12.8"]),
     "another system": (box(C3090), host("debian-11"), ["debian-11", "debian-12", "ubuntu-26.04"]),
     "another processor": (box(C3090), host(architecture="aarch64"), ["aarch64", "x86_64"]),
     "a kernel that nothing upgrades": (box(C3090), host(kernel_packages=()), ["linux-image-generic"]),

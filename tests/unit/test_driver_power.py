@@ -82,22 +82,22 @@ def test_slots_are_those_of_the_bus_whatever_the_order_of_the_answer(host: CardF
         (
             {"power_w": (280, 380)},
             ROWS,
-            "card 1 at 0000:41:00.0: 380 W is refused: the card takes 100.00 to 370.00 W",
+            "card 1 at 0000:41:00.0: 380 W is refused: the card accepts 100.00 to 370.00 W",
         ),
         (
             {"power_w": 350},
             row("01", "aa", "400.00", "600.00") + row("41", "bb"),
-            "card 0 at 0000:01:00.0: 350 W is refused: the card takes 400.00 to 600.00 W",
+            "card 0 at 0000:01:00.0: 350 W is refused: the card accepts 400.00 to 600.00 W",
         ),
         (
             {"power_w": 100},
             row("01", "aa", "100.50") + row("41", "bb"),
-            "card 0 at 0000:01:00.0: 100 W is refused: the card takes 100.50 to 370.00 W",
+            "card 0 at 0000:01:00.0: 100 W is refused: the card accepts 100.50 to 370.00 W",
         ),
         (
             {"power_w": 280},
             ROWS.replace("100.00", "[N/A]"),
-            "card 0 at 0000:01:00.0: 280 W is refused: the card says no range",
+            "card 0 at 0000:01:00.0: 280 W is refused: the card reports no range",
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_card_that_does_not_answer_is_named_last_and_the_others_get_theirs(
     host.says(cards=row("41", "bb"))
     status, lines = run(host, **keys)
     assert (status, host.told, (host.root / "applied").exists()) == (1, [told], False)
-    assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not answer for it"
+    assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not report it"
 
 
 def three(host: CardFolder, power_w: Any, word: str = "set") -> tuple[int, list[str]]:
@@ -151,7 +151,7 @@ def test_where_limits_differ_a_card_is_told_by_what_was_written_down(host: CardF
     recorded(host, ("0000:01:00.0", "GPU-aa"), ("0000:02:00.0", "GPU-cc"), ("0000:42:00.0", "GPU-bb"))
     status, lines = three(host, (110, 120, 130))
     assert (status, host.told) == (1, ["-i GPU-aa -pl 110", "-i GPU-bb -pl 130"])
-    assert lines[-1] == "card 1, GPU-cc, is away: it was at 0000:02:00.0, and the bus has 2 of 3 cards"
+    assert lines[-1] == "card 1, GPU-cc, is missing: it was at 0000:02:00.0, and the bus has 2 of 3 cards"
 
 
 @pytest.mark.parametrize("known", [0, 2], ids=["nothing", "of fewer cards"])
@@ -162,7 +162,7 @@ def test_where_limits_differ_and_nothing_says_which_card_is_away_none_gets_anoth
     status, lines = three(host, (110, 120, 130))
     assert (status, host.told) == (1, [])
     assert lines == [
-        "the bus has 2 of 3 cards, their limits differ, and which one is away is not written down: nothing is set"
+        "the bus has 2 of 3 cards, their limits differ, and it is not recorded which one is missing: nothing is set"
     ]
     # what every card has of itself it gets
     assert three(host, (110, 120, 130), "reset")[0] == 1
@@ -216,14 +216,14 @@ def test_a_reset_does_what_it_can_without_a_card(host: CardFolder) -> None:
     host.says(cards=row("41", "bb"))
     status, lines = run(host, "reset", power_w=280)
     assert (status, host.told) == (1, ["-i GPU-bb -rgc", "-i GPU-bb -pl 350"])
-    assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not answer for it"
+    assert lines[-1] == "card 0 at 0000:01:00.0: the driver does not report it"
 
 
 def test_a_driver_that_is_not_there_is_told_in_its_words(host: CardFolder) -> None:
     host.says(cards="Failed to initialize NVML: Driver/library version mismatch\n", status="18")
     assert run(host, power_w=280) == (
         1,
-        ["nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch: nothing is changed"],
+        ["nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch: nothing is changed"],
     )
 
 
@@ -234,8 +234,8 @@ def test_a_card_that_is_lost_behind_one_that_answers_is_told(host: CardFolder) -
         1,
         [
             "card 0 at 0000:01:00.0: 280 W",
-            "card 1 at 0000:41:00.0: the driver does not answer for it",
-            f"nvidia-smi says: {lost}",
+            "card 1 at 0000:41:00.0: the driver does not report it",
+            f"nvidia-smi reports: {lost}",
         ],
     )
     assert host.told == ["-i GPU-aa -pl 280"]

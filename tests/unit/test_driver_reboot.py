@@ -111,8 +111,8 @@ def test_what_we_serve_is_stopped_and_the_host_is_waited_for(
     on: Callable[[Host], Host], said: list[str], holders: list[str]
 ) -> None:
     host = on(Host(*holders))
-    assert reboot(host, "nouveau has the cards", ()) is True
-    assert said == ["[box] rebooting: nouveau has the cards"]
+    assert reboot(host, "nouveau is bound to the cards", ()) is True
+    assert said == ["[box] rebooting: nouveau is bound to the cards"]
     before, drained, told, *polls, last = host.commands[1:]
     assert (before, drained) == (BOOT, DRAIN)
     assert told.endswith(" systemctl reboot")

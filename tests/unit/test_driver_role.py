@@ -113,7 +113,7 @@ def test_what_an_earlier_run_has_begun_is_watched_first(
 def test_a_host_that_is_still_not_whole_says_what_it_lacks(said: list[str], tmp_path: Path) -> None:
     one = OnHost(tmp_path, LOCKED, there(), replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, ""))))
     assert _bring(one) is False
-    assert said == [f"[box] the driver is not whole: kernel {NEXT} has no module, and {NEW} is needed"]
+    assert said == [f"[box] the driver is not whole: kernel {NEXT} has no module, {NEW} is required"]
 
 
 def test_what_is_there_and_was_never_ours_is_held_and_written_down_without_apt(said: list[str], tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ LOOSE = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
 def test_a_reboot_needs_consent(said: list[str], reboots: list[str], tmp_path: Path) -> None:
     assert _run(OnHost(tmp_path, LOCKED, STUCK)) is False
     assert reboots == []
-    assert said[0].startswith(f"[box] needs a reboot: the module {OLD} is loaded, and {NEW} is installed. Deploy again")
+    assert said[0].startswith(f"[box] needs a reboot: the module {OLD} is loaded, {NEW} is installed. Deploy again")
 
 
 def test_with_consent_the_driver_runs_after_it(said: list[str], reboots: list[str], tmp_path: Path) -> None:
     assert _run(OnHost(tmp_path, LOCKED, STUCK, WHOLE, consent=True)) is True
-    assert (said, reboots) == ([], [f"the module {OLD} is loaded, and {NEW} is installed"])
+    assert (said, reboots) == ([], [f"the module {OLD} is loaded, {NEW} is installed"])
     assert told(tmp_path) == []
 
 
@@ -61,7 +61,7 @@ def test_a_reboot_that_does_not_help_is_said_and_not_repeated(
     assert _run(OnHost(tmp_path, LOCKED, STUCK, after, consent=True)) is False
     assert len(reboots) == 1
     assert said == [
-        f"[box] after the reboot, kernel {KERNEL} runs, which has no module {NEW} (kernel {KERNEL} came up, and {NEXT} "
+        f"[box] after the reboot, the running kernel {KERNEL} has no module {NEW} (kernel {KERNEL} came up, and {NEXT} "
         "is the newest one): see what the boot loader starts"
     ]
 
@@ -73,7 +73,7 @@ def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(
     wanted = asked(managed(module_options={"NVreg_EnableResizableBar": 1}), WHOLE)
     assert _run(OnHost(tmp_path, wanted, before, after, consent=True)) is True
     assert _run(OnHost(tmp_path, wanted, before, consent=True)) is False
-    why = "the module is loaded with NVreg_EnableResizableBar=0, and 1 is declared"
+    why = "the module is loaded with NVreg_EnableResizableBar=0, 1 is declared"
     assert reboots == [why, why]
     assert said == [f"[box] after the reboot, {why}: take it out of driver.module_options"]
 
@@ -88,7 +88,7 @@ def test_what_is_not_in_the_way_is_loaded(
 
 def test_a_module_that_cannot_be_loaded_is_said(said: list[str], reboots: list[str], tmp_path: Path) -> None:
     assert _run(OnHost(tmp_path, LOCKED, BARE)) is False
-    assert said == ["[box] the module nvidia cannot be loaded: read `journalctl -k -b -g NVRM`"]
+    assert said == ["[box] the module nvidia cannot be loaded: see `journalctl -k -b -g NVRM`"]
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_there_are_the_files_that_the_rig_needs(system: str, keys: dict[str, Any
 
 def test_a_key_without_its_archive_is_refused() -> None:
     one = box(C3090, managed=True)
-    with pytest.raises(ValueError, match="an archive goes with its key"):
+    with pytest.raises(ValueError, match="archive and key go together"):
         settings(one, made(one, host("debian-12", "10de:2204")), key=KEY)
 
 

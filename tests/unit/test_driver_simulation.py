@@ -163,29 +163,29 @@ def test_what_was_asked_for_may_happen(text: str) -> None:
     assert one(text) == []
 
 
-ELSE = "its name hides another driver, or an archive has taken ours away; `apt-cache policy` names it"
+ELSE = "it is a transitional package, or an archive dropped the locked one; see `apt-cache policy`"
 OBJECTIONS: dict[str, tuple[str, list[str]]] = {
     "no way": (
         f"{PLAIN}\n{CLASSIC}",
-        ["apt finds no way: Unable to correct problems, you have held broken packages."],
+        ["apt cannot resolve it: Unable to correct problems, you have held broken packages."],
     ),
-    "several reasons": ("E: one\nE: two", ["apt finds no way: one; two"]),
+    "several reasons": ("E: one\nE: two", ["apt cannot resolve it: one; two"]),
     "a surplus removal": (
         REMOVAL,
         [
-            "apt would remove theirs, nvidia-kernel-open-dkms: remove or update those yourself if they can go, then "
-            "deploy again"
+            "apt would remove theirs, nvidia-kernel-open-dkms: remove or update them yourself if you do not need them, "
+            "then re-run deploy"
         ],
     ),
     "a removal where apt purges": (PURGE, ["apt would remove theirs, nvidia-smi: remove or update"]),
-    "another version": (DOWNGRADE, [f"libcuda1 would come as {OLD}, and {NEW} is wanted: {ELSE}"]),
+    "another version": (DOWNGRADE, [f"libcuda1 would be installed as {OLD} instead of {NEW}: {ELSE}"]),
     "a package that the lock has not": (
         "Inst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])",
         ["libnvidia-ml1 595.71.05-1 is not in the lock: run `rigwright lock --refresh`"],
     ),
     "all at once": (
         f"{DOWNGRADE}\nInst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])\nRemv theirs",
-        ["apt would remove theirs", "libcuda1 would come", "libnvidia-ml1 595.71.05-1 is not in the lock"],
+        ["apt would remove theirs", "libcuda1 would be i", "libnvidia-ml1 595.71.05-1 is not in the lock"],
     ),
 }
 
@@ -215,7 +215,7 @@ def test_a_name_that_hides_another_branch_is_not_followed(version: str, objected
     line = f"Inst nvidia-utils-580-server ({version}-0ubuntu0.24.04.1 Ubuntu:24.04/noble [amd64])"
     found = objections(parse([line]), unlocked())
     branch = version.partition(".")[0]
-    begin = f"nvidia-utils-580-server would come as {version}, of branch {branch} and not 580: its name hides another"
+    begin = f"nvidia-utils-580-server would be installed as {version} of branch {branch} instead of 580: it is"
     assert [reason.startswith(begin) for reason in found] == [True] * objected
 
 
@@ -228,10 +228,10 @@ def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() 
     said = ["E: Version '595.58.03-1' for 'a' was not found"]
     older = [("a", "595.45.04-1"), ("b", "595.45.04-1"), ("b", "550.9-1")]
     (reason,) = objections(parse(said, older), one)
-    assert reason.startswith("595.58.03 is not to be had: the archive has 595.45.04; name one of those in catalog/")
+    assert reason.startswith("595.58.03 is not available: the archive has 595.45.04; set one of those in catalog/")
     for there in ([("a", "595.58.03-1"), ("b", "595.58.03-1")], [], [("a", "595.45.04-1")]):
         (reason,) = objections(parse(said, there), one)
-        assert reason.startswith("apt finds no way: Version '595.58.03-1'")
+        assert reason.startswith("apt cannot resolve it: Version '595.58.03-1'")
 
 
 KERNEL = "6.8.0-45-generic"
@@ -247,7 +247,7 @@ MODULES = f"Inst linux-modules-nvidia-580-server-open-{KERNEL} (6.8.0-45.45+1 Ub
 def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], objected: bool) -> None:
     kernel = f"Inst {image}{KERNEL} (6.8.0-45.45 Ubuntu:24.04/noble [amd64])"
     found = objections(parse([kernel, *lines]), unlocked())
-    why = f"linux-image-generic would bring kernel {KERNEL}, for which the archive has no modules yet: try again when"
+    why = f"linux-image-generic would bring kernel {KERNEL}, for which the archive has no modules yet: try again"
     assert [reason.startswith(why) for reason in found] == [True] * objected
     # where the host builds modules, that is seen when it has
     assert objections(parse([kernel]), LOCKED) == []

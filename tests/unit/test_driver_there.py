@@ -64,21 +64,21 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         host(**installed("Ubuntu", UBUNTU, "libnvidia-compute-580-server", *ubuntu("generic", 580, ""))),
         "migrate",
         ("linux-modules-nvidia-580-server-generic", "nvidia-headless-no-dkms-580-server"),
-        "(Blackwell) asks for open modules",
+        "(Blackwell) requires open modules",
     ),
     "the desktop's driver gives way as a whole to the server's of its own branch": (
         box(C5090),
         host(**installed("Ubuntu", UBUNTU, "libnvidia-compute-580", "nvidia-dkms-580", "nvidia-utils-580")),
         "migrate",
         ("libnvidia-compute-580", "nvidia-dkms-580", "nvidia-utils-580"),
-        "(Blackwell) asks for open modules",
+        "(Blackwell) requires open modules",
     ),
     "open modules give way to proprietary ones for a 2080 Ti with exchanged memory": (
         box(C22G),
         host(**installed("Ubuntu", UBUNTU, *SERVER), **LOADED),
         "migrate",
         ("linux-modules-nvidia-580-server-open-generic", "nvidia-headless-no-dkms-580-server-open"),
-        "asks for proprietary modules",
+        "requires proprietary modules",
     ),
     "a branch that is too old is replaced": (
         box(C3090),
@@ -99,7 +99,7 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         host(**installed("LP-PPA-graphics-drivers", "580.159.03-0ubuntu0~gpu24.04.1", *DESKTOP)),
         "migrate",
         DESKTOP,
-        "from no archive that is accepted",
+        "not come from an accepted archive",
     ),
     "what we have installed is kept where apt has no lists": (
         box(C3090),
@@ -113,7 +113,7 @@ THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
         host(**installed("", "580.1.1-1", *DESKTOP)),
         "migrate",
         DESKTOP,
-        "no archive that apt knows",
+        "no archive known to apt",
     ),
     "a key asks for another branch": (
         box(C3090, branch=595),
@@ -155,10 +155,10 @@ def test_a_driver_that_is_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        (host(nouveau=True), "nouveau has the cards"),
-        (host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau has the cards"),
+        (host(nouveau=True), "nouveau is bound to the cards"),
+        (host(cards=(BusCard("0000:01:00.0", "10de:2204", "nouveau"),)), "nouveau is bound to the cards"),
         (host(module="570.1"), "the proprietary module 570.1 stays loaded"),
-        (host(kernel="6.8.0-39-generic"), "for kernel 6.8.0-40-generic or later, and 6.8.0-39-generic runs"),
+        (host(kernel="6.8.0-39-generic"), "for kernel 6.8.0-40-generic or later, the running one is 6.8.0-39-generic"),
         (host("debian-12", kernel="6.1.0-39-amd64"), ""),
         (host(**installed("Ubuntu", UBUNTU, *SERVER), **LOADED), ""),
         (host(**installed("Ubuntu", UBUNTU, *SERVER), **LOADED | {"module": "580.95.05"}), "580.95.05 stays"),
@@ -177,7 +177,7 @@ def test_a_reboot_is_needed_where_something_else_is_loaded(facts: DriverFacts, s
     [
         (box(C3090), host("debian-12", secure_boot="unknown"), "Secure Boot"),
         (box(C3090), host(secure_boot="unknown"), ""),
-        (box(C2080, branch=595), host("ubuntu-26.04"), "RTX 2080 has failed with branch 595"),
+        (box(C2080, branch=595), host("ubuntu-26.04"), "RTX 2080 failed with branch 595"),
         (box(C2080), host("ubuntu-26.04"), ""),
         (box(C2080), host("debian-13"), ""),
     ],
@@ -199,7 +199,9 @@ def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     plan = driver_plan(box(C3090), facts)
     said = sentences(box(C3090), facts, plan)
     assert said[0] == "there now: 535.1.1 with no modules from Debian; nouveau is loaded"
-    assert said[1].startswith("a managed one would be 580 with open modules from the distribution's archive, and would")
+    assert said[1].startswith(
+        "a managed driver would be 580 with open modules from the distribution's archive, and would"
+    )
     for begin in ("packages: linux-modules", "removed: libcuda1", "held: linux-image-generic", "needs a reboot", "why"):
         assert any(line.startswith(begin) for line in said), said
     assert as_row(box(C3090), facts, plan)["refused"] == []
@@ -209,7 +211,7 @@ def test_a_plan_and_a_refusal_are_said_in_words_and_for_programs() -> None:
     refused = driver_plan(box(), facts)
     assert isinstance(refused, Refused)
     advice = sentences(box(), facts, refused)
-    assert advice[1].startswith("a managed one would be refused: no card is declared")
+    assert advice[1].startswith("a managed driver would be refused: no card is declared")
     assert sentences(box(managed=True), facts, refused) == [said[0]]
     row = as_row(box(managed=True), facts, refused)
     assert (row["plan"], row["managed"], row["refused"]) == (None, True, list(refused.reasons))

@@ -119,7 +119,7 @@ def test_without_a_driver_the_kernel_still_says_where_cards_are(host: CardFolder
     found = host.look()
     assert [(card.address, card.uuid, card.lanes) for card in found.cards] == [(one, "", 16) for one in ADDRESSES]
     assert found.pairs == ()
-    assert found.failed.startswith("nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate")
+    assert found.failed.startswith("nvidia-smi reports: NVIDIA-SMI has failed because it couldn't communicate")
 
 
 def test_a_driver_that_hangs_is_given_up(host: CardFolder) -> None:

@@ -39,7 +39,7 @@ ROWS: dict[str, tuple[Rig, DriverFacts, bool, tuple[str, str, dict[str, str], tu
         ("migrate", OTHER, dict.fromkeys(NAMES, f"{OTHER}-1"), ()),
     ),
     "a deploy stays at its branch, whatever the lock has": (rig(OTHER), there(), False, ("adopt", "", {}, ())),
-    "a key that asks for the locked branch brings it": (
+    "a key that requires the locked branch brings it": (
         rig(OTHER, branch=610),
         there(),
         False,
@@ -152,7 +152,7 @@ def test_without_a_lock_what_we_installed_is_brought_back_by_name_and_a_mixture_
     mixed = replace(lost, packages=(*lost.packages, newer))
     found = asked(one, mixed)
     assert (found.version, found.exact[name]) == ("580.159.03", UBUNTU)
-    assert f"{name} is of 580.178.04, not of 580.159.03" in lacking(found, mixed)
+    assert f"{name} is for 580.178.04, not 580.159.03" in lacking(found, mixed)
     # the kernel's modules have versions of their own, and are brought back to those
     assert found.exact["linux-modules-nvidia-580-server-open-generic"] == "6.8.0-40.40+1"
 
@@ -185,7 +185,7 @@ def test_prebuilt_modules_are_no_mixture() -> None:
     facts = replace(UBUNTU_HOST, packages=(*UBUNTU_HOST.packages, odd))
     found = asked(box(C3090, managed=True), facts)
     assert (found.version, found.exact) == ("", {})
-    assert not [line for line in lacking(found, facts) if " is of " in line]
+    assert not [line for line in lacking(found, facts) if " is for " in line]
 
 
 def test_firmware_that_has_its_version_in_its_name_stands_beside_that_of_another() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rigwright.host.basics import Listener
 from rigwright.host.facts import PACKAGES, Account, HostFacts, parse, questions
+from rigwright.monitoring import found as watching
 from rigwright.render import render
 from rigwright.supply.fetching import run_name
 from rigwright.weights import sharing
@@ -65,6 +66,8 @@ RECORDS = [
     ("share_enabled", "enabled"),
     ("share_reload", "no"),
     ("share_started_from", "01" * 32),
+    ("watching", "node", "active", "enabled", "02" * 32, "no", "no"),
+    ("watching_token", "/etc/rigwright/credentials/monitoring-ops.token"),
     ("clock", "1790000000"),
 ]
 MANY = {
@@ -82,6 +85,8 @@ MANY = {
     "missing",
     "foreign",
     "address",
+    "watching",
+    "watching_token",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
 CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
@@ -132,6 +137,10 @@ def test_a_probes_lines_become_facts() -> None:
         settings_ours=True,
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
+        monitoring=watching.State(
+            {"node": watching.Found("active", "enabled", "02" * 32)},
+            frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
+        ),
     )
 
 
@@ -279,6 +288,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         "containers": "/var/lib/rigwright/containers",
         **sharing.questions(),
+        **watching.questions(made),
     }
 
 

@@ -163,7 +163,7 @@ def test_what_was_removed_is_not_suggested() -> None:
 
 def test_one_option_by_two_names_is_refused() -> None:
     flags: dict[str, str | bool] = {"temp": "1", "temperature": "1", "context-shift": True, "no-context-shift": True}
-    assert judge(HELP, flags) == {"temperature": "is temp once more", "no-context-shift": "is context-shift once more"}
+    assert judge(HELP, flags) == {"temperature": "duplicates --temp", "no-context-shift": "duplicates --context-shift"}
 
 
 def test_every_name_that_is_the_rigs_own_is_one_of_the_pinned_servers() -> None:

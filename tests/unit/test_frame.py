@@ -201,7 +201,7 @@ def test_hosts_that_are_all_out_of_reach_are_named(box: Box) -> None:
         (["--severity=worse"], "", "worse"),
         ([], OWN.replace("X05", "S01"), "S01 is taken by"),
         ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
-        ([], OWN.replace("X05", "x 5"), "must be capitals and two digits"),
+        ([], OWN.replace("X05", "x 5"), "must be 1 to 4 capitals and 2 or 3 digits"),
         ([], "def test_bare(): pass\n", "has no @check"),
         ([], "import nothing_of_this_name\n", "nothing_of_this_name"),
     ],

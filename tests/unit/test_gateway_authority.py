@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from rigwright.gateway import authority, pairs
 from rigwright.gateway.authority import Authority, Broken
-from rigwright.gateway.lying import Lying
+from rigwright.gateway.found_files import FoundFile
 from rigwright.gateway.pairs import Pair, Unfit
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -38,7 +38,7 @@ def ca(tmp_path: Path) -> Authority:
 def shakes_hands(ca: Authority, pair: Pair, name: str, folder: Path) -> bool:
     """Whether a client that trusts the authority, and no other, accepts the pair under a name."""
     crt, key = folder / "x.crt", folder / "x.key"
-    crt.write_text(pair.lying.head)
+    crt.write_text(pair.on_host.head)
     key.write_text(pair.key)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(crt, key)
@@ -135,7 +135,7 @@ def there(path: Path) -> tuple[int, ...] | None:
         ("ca.crt", lambda path: path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n"), "holds no certificate"),
         ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is no file"),
         ("ca.crt", lambda path: path.write_text(authority.passing(TODAY).pem), "is not the certificate of"),
-        ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "holds no private key"),
+        ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
     ],
 )
 def test_files_that_are_not_its_own_are_refused_and_not_written_over(
@@ -175,26 +175,26 @@ HOSTILE = ["", "key\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE
 
 def test_a_leaf_is_made_anew_where_it_has_to_be(ca: Authority, tmp_path: Path) -> None:
     pair = ca.issue(SANS, TODAY)
-    lying = pair.lying
-    assert ca.reason(lying, SANS, TODAY) == ""
-    assert ca.reason(lying, SANS, TODAY + timedelta(days=59, hours=23)) == ""
-    assert ca.reason(lying, SANS, TODAY + timedelta(days=60)).startswith("it ends on")
-    assert ca.reason(lying, SANS[:-1], TODAY) == "it has other names"
+    there = pair.on_host
+    assert ca.reason(there, SANS, TODAY) == ""
+    assert ca.reason(there, SANS, TODAY + timedelta(days=59, hours=23)) == ""
+    assert ca.reason(there, SANS, TODAY + timedelta(days=60)).startswith("it ends on")
+    assert ca.reason(there, SANS[:-1], TODAY) == "it has other names"
     assert ca.reason(None, SANS, TODAY) == "there is none yet"
     other = authority.authority(tmp_path / "other", TODAY)
-    assert other.reason(lying, SANS, TODAY) == "it is of another authority"
-    assert ca.reason(replace(lying, key="0" * 64), SANS, TODAY) == "what is there is no certificate with its key"
-    assert ca.reason(replace(lying, key=""), SANS, TODAY) == "what is there is no certificate with its key"
+    assert other.reason(there, SANS, TODAY) == "it is of another authority"
+    assert ca.reason(replace(there, key="0" * 64), SANS, TODAY) == "what is there is no certificate with its key"
+    assert ca.reason(replace(there, key=""), SANS, TODAY) == "what is there is no certificate with its key"
     for head in HOSTILE:
-        assert ca.reason(Lying(head, lying.key), SANS, TODAY)
-        assert ca.reason(Lying(f"key {lying.key}\n{head}", lying.key), SANS, TODAY)
+        assert ca.reason(FoundFile(head, there.key), SANS, TODAY)
+        assert ca.reason(FoundFile(f"key {there.key}\n{head}", there.key), SANS, TODAY)
 
 
 def test_a_pair_is_never_shown(ca: Authority) -> None:
     pair = ca.issue(SANS, TODAY)
     assert pair.key not in repr(pair)
     assert pair.key in pair.text
-    assert pair.key not in pair.lying.head
+    assert pair.key not in pair.on_host.head
 
 
 def written(folder: Path, pair: Pair, above: str = "") -> tuple[str, str]:
@@ -249,9 +249,10 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
         path.write_bytes(b"\xff\0nonsense")
         assert refusal()[0] == field
         path.unlink()
-        assert refusal() == (field, f"{path} is no file")
-        os.mkfifo(path)
-        assert refusal() == (field, f"{path} is no file")
+        for make in (lambda path: None, os.mkfifo):
+            make(path)
+            found, said = refusal()
+            assert (found, said.startswith(f"{path} is no file")) == (field, True), said
         path.unlink()
         written(tmp_path, pair)
 

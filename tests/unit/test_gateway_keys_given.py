@@ -228,7 +228,10 @@ def test_the_gateway_is_given_keys_of_engines_and_certificates(host: GatewayHost
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     keys = host.run / GATEWAY / "engine-keys.json"
     assert json.loads(keys.read_text()) == {"chat": SECRET, "code-2": "f" * 64}
-    assert {path.name: path.read_text() for path in tls.iterdir()} == {"lan.crt": pair.lying.head, "lan.key": pair.key}
+    assert {path.name: path.read_text() for path in tls.iterdir()} == {
+        "lan.crt": pair.on_host.head,
+        "lan.key": pair.key,
+    }
     assert {mode(path) for path in (keys, *tls.iterdir())} == {"400"}
     assert SECRET not in host.words
     assert "PRIVATE KEY" not in host.words

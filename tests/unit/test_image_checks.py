@@ -126,7 +126,7 @@ def seeing(*more: Seen) -> Container:
 WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "another layer": (lambda: told(replace(FOUND, layers=["/opt/x"])), "I01", "/opt/x, none of /opt/store"),
     "layers in another order": (lambda: told(replace(FOUND, layers=LAYERS[::-1])), "I01", "expected the layers"),
-    "an image that the store has not": (lambda: told(replace(FOUND, locked=[])), "I01", "no such image in the store"),
+    "an image that the store has not": (lambda: told(replace(FOUND, locked=[])), "I01", "image not in the store"),
     "another word": (lambda: told(engine=replace(ENGINE, words=["sh"])), "I02", "found sh"),
     "a variable less": (lambda: told(engine=without("VLLM_HOST_IP")), "I02", "VLLM_HOST_IP unset, not 127.0.0.1"),
     "a declared variable, as a spec says it": (
@@ -163,7 +163,11 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
         "I04",
         "the host's own tmpfs at /run",
     ),
-    "other weights": (lambda: told(replace(FOUND, elsewhere=["/srv/m"])), "I04", "something else at /srv/m"),
+    "other weights": (
+        lambda: told(replace(FOUND, elsewhere=["/srv/m"])),
+        "I04",
+        "something other than the host's at /srv/m",
+    ),
     "weights away": (
         lambda: told(replace(FOUND, mounts=[one for one in FOUND.mounts if "/srv/models" not in one.target])),
         "I04",
@@ -172,12 +176,12 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "weights that it may write to": (
         lambda: told(replace(FOUND, mounts=[replace(one, writable=True) for one in FOUND.mounts])),
         "I04",
-        "which it may write to",
+        ", writable",
     ),
     "a writable root": (
         lambda: told(replace(FOUND, mounts=[saw("/", "overlay", True, "/"), *mounts()])),
         "I04",
-        "a root that is overlay, and that it may write to",
+        "a root that is overlay, writable",
     ),
     "the host's network": (lambda: told(engine=replace(ENGINE, spaces={**OWN, "net": "net:[1]"})), "I05", "net"),
     "an interface": (lambda: told(replace(FOUND, interfaces=["lo", "eth0"])), "I05", "the interface eth0"),

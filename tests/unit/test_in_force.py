@@ -13,7 +13,7 @@ from checks import test_units as t
 from checks.inforce import Right, differences, said
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
-from checks.survey.units import BOOT, PARENTS, WORD, Entry, Line, Lying, UnitFile, Units, declared
+from checks.survey.units import BOOT, PARENTS, WORD, Entry, FoundFile, Line, UnitFile, Units, declared
 from rigwright.host.plan import Desired, desired
 from tests.unit.samples import facts, instance, rig
 
@@ -174,7 +174,7 @@ def sound() -> Units:
     links = [("multi-user.target", "rigwright.target"), ("timers.target", "rigwright_rehash.timer")]
     return replace(
         units(),
-        files={one.path: Lying(one.link, one.sha256, "") for one in OURS.values() if one.path},
+        files={one.path: FoundFile(one.link, one.sha256, "") for one in OURS.values() if one.path},
         lying=[Entry(f"{FOLDER}/{target}.wants/{name}", f"../{name}", "") for target, name in links],
         shown=shown,
         bare={one.kind: {} for one in OURS.values()},
@@ -225,13 +225,13 @@ def lying(path: str, link: str = "") -> Units:
 CHAT = "rigwright-chat.service"
 SICK: dict[str, tuple[Units, str]] = {
     "another text": (
-        replace(sound(), files=sound().files | {OURS[CHAT].path: Lying(OURS[CHAT].link, "0" * 64, "")}),
+        replace(sound(), files=sound().files | {OURS[CHAT].path: FoundFile(OURS[CHAT].link, "0" * 64, "")}),
         "U01",
     ),
-    "a mask": (replace(sound(), files=sound().files | {OURS[CHAT].path: Lying("/dev/null", "", "")}), "U01"),
+    "a mask": (replace(sound(), files=sound().files | {OURS[CHAT].path: FoundFile("/dev/null", "", "")}), "U01"),
     "a file that others can write": (
         replace(
-            sound(), files=sound().files | {OURS[CHAT].path: Lying(OURS[CHAT].link, OURS[CHAT].sha256, "of user 7")}
+            sound(), files=sound().files | {OURS[CHAT].path: FoundFile(OURS[CHAT].link, OURS[CHAT].sha256, "of user 7")}
         ),
         "U01",
     ),

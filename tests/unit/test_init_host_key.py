@@ -50,9 +50,9 @@ def init(
         (KEY, [], None),
         (KEY, ["--host-key", KEY.fingerprint], None),
         (None, [], None),
-        (None, [], "y\n0\n"),
+        (None, [], "y\n\n\n\n\n"),
         (None, ["--host-key", KEY.fingerprint], None),
-        (None, ["--host-key", KEY.fingerprint], "0\n"),
+        (None, ["--host-key", KEY.fingerprint], "\n\n\n\n"),
         # a box that was installed anew: its console vouches for it
         (OTHER, ["--host-key", KEY.fingerprint], None),
     ],

@@ -188,7 +188,7 @@ def test_a_key_is_shown_on_one_line_without_what_a_terminal_obeys(box: Box, text
 
 def test_two_rigs_that_are_one_machine_are_refused(box: Box) -> None:
     other = {"ssh_port": 2222}
-    file = {"ssh_config_file": str(box.folder / "ssh_config")}
+    file = {"ssh_config_file": str(box.write("ssh_config", ""))}
     box.group({"a": entry(), "b": entry(**other), "c": entry(**file), "d": entry(ssh_hostname="192.0.2.8")})
     with pytest.raises(SystemExit) as ended:
         box.group({"a": entry(), "b": entry(**other), "c": entry(ssh_port=22), "192.0.2.7": entry(**other)})

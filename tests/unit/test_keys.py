@@ -62,7 +62,7 @@ def test_no_more_of_a_file_is_read_than_a_key_has(tmp_path: Path) -> None:
     path = tmp_path / "key"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a terabyte, of which nothing is on the disk
-    with pytest.raises(ValueError, match="holds no key"):
+    with pytest.raises(ValueError, match="has more than 4097 bytes"):
         keys.read(str(path))
 
 
@@ -85,7 +85,8 @@ def test_a_token_is_called_one(box: Box) -> None:
 
 def test_a_key_in_the_home_of_nobody_is_refused_in_words(box: Box) -> None:
     (line,) = box.refusal(instances=chat(api_key_file="~nobody-at-all/key"))
-    assert line == f"{box.inventory}: box.instances.chat.api_key_file: ~nobody-at-all/key is no file"
+    place = f"{box.inventory}: box.instances.chat.api_key_file"
+    assert line == f"{place}: ~nobody-at-all/key is no file; no folder ~nobody-at-all"
 
 
 def test_a_key_file_is_found_from_the_inventorys_folder(box: Box) -> None:

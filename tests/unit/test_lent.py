@@ -84,7 +84,7 @@ def test_others_may_compute_on_a_lent_card_and_take_its_memory() -> None:
 
 def test_others_may_not_compute_on_a_card_beside_it() -> None:
     (found,) = holders(LENT, FACTS, (ONE, TWO), (App(7, FIRST, ONE.used_mib),), {7: Holder("train", SESSION)})
-    assert found.expected == f"nobody but this rig on card 0 at {FIRST}"
+    assert found.expected == f"only this rig on card 0 at {FIRST}"
 
 
 def test_an_instance_of_ours_on_a_lent_card_is_said() -> None:

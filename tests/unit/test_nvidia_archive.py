@@ -63,7 +63,7 @@ def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
     assert unknown == ""
     assert len(wrong) == 1
     assert asked(source(tmp_path, "http://127.0.0.1:9", archive_key[1])) == (
-        "the archive cannot be reached from there",
+        "the host cannot reach the archive",
         [],
     )
 
@@ -75,8 +75,8 @@ def test_an_archive_that_is_not_there_is_told_apart_from_one_out_of_reach(
         (0, f"{SQV}\n", "", [SQV]),
         (100, SHA1, "", [SHA1.strip()]),
         (100, CLASH, "", [CLASH.strip()]),
-        (0, "W: Failed to fetch https://a/InRelease  Temporary failure resolving 'a'\n", "reached", []),
-        (124, "", "reached", []),
+        (0, "W: Failed to fetch https://a/InRelease  Temporary failure resolving 'a'\n", "cannot reach", []),
+        (124, "", "cannot reach", []),
         (100, "E: Malformed entry 1 in sources file\n", "", ["E: Malformed entry 1 in sources file"]),
         (100, "", "", ["status 100"]),
     ],

@@ -88,7 +88,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "a card that nvidia-smi does not name": (
         lambda host: host.says(gpus=BUSY.splitlines()[0]),
-        {"N01": "expected card 1 at 0000:00:07.0 to answer, found nvidia-smi names 0000:00:06.0"},
+        {"N01": "expected card 1 at 0000:00:07.0 to answer, found nvidia-smi lists 0000:00:06.0"},
     ),
     "libraries of an upgrade": (
         lambda host: host.write("sys/module/nvidia/version", "580.126.09\n"),
@@ -96,7 +96,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "another library first": (
         another_library_first,
-        {"N02": "found /opt/x/libcuda.so.580.159.04, /usr/local/nvidia/lib64/libcuda.so.580.159.04; take every other"},
+        {"N02": "found /opt/x/libcuda.so.580.159.04, /usr/local/nvidia/lib64/libcuda.so.580.159.04; remove all others"},
     ),
     "no module": (
         lambda host: host.remove("sys/module/nvidia"),
@@ -112,7 +112,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "a card of another driver": (
         lambda host: host.remove(f"proc/driver/nvidia/gpus/{ADDRESSES[1]}"),
-        {"N03": "expected the driver nvidia on card 1 at 0000:00:07.0, found it does not have it"},
+        {"N03": "expected the driver nvidia on card 1 at 0000:00:07.0, found another driver, or none"},
     ),
     "nouveau": (
         lambda host: host.write("sys/module/nouveau/refcnt", "0\n"),
@@ -120,11 +120,11 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "somebody else's process": (
         foreign,
-        {"N04": "found pid 700 (py�[31mthon�3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; end it"},
+        {"N04": "found pid 700 (py�[31mthon�3) with 512 MiB in /user.slice/user-1000.slice/session-3.scope; stop it"},
     ),
     "a process in a group whose name has a tab": (
         lambda host: (foreign(host), host.process(700, "x", "0::/user.slice/a\tb\n")),
-        {"N04": "found pid 700 (x) with 512 MiB in /user.slice/a\ufffdb; end it"},
+        {"N04": "found pid 700 (x) with 512 MiB in /user.slice/a\ufffdb; stop it"},
     ),
     "a server that is not the rig's": (
         stray,
@@ -139,7 +139,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "a desktop": (
         lambda host: host.says(gpus=BUSY.replace("1551", "3000")),
-        {"N04": "at most 256 MiB of card 0 at 0000:00:06.0 in use beside compute processes, found 1458 MiB"},
+        {"N04": "at most 256 MiB of card 0 at 0000:00:06.0 in use outside compute processes, found 1458 MiB"},
     ),
     "no persistence": (
         lambda host: host.says(gpus=BUSY.replace("Enabled", "Disabled", 1)),
@@ -159,7 +159,7 @@ SICK: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "half of the lanes": (
         lambda host: host.says(gpus=BUSY.replace("16, 16", "8, 16", 1)),
-        {"N07": "expected 16 lanes to card 0 at 0000:00:06.0, found 8"},
+        {"N07": "expected a PCIe link width of x16 to card 0 at 0000:00:06.0, found 8"},
     ),
     "a server on the CPU": (
         lambda host: host.says(apps="", gpus=SEEN["gpus"]),

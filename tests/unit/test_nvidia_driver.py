@@ -49,8 +49,8 @@ def test_a_sound_machine_has_no_difference() -> None:
 @pytest.mark.parametrize(
     ("cards", "expected", "found"),
     [
-        ((ONE,), f"card 1 at {SECOND} to answer", f"nvidia-smi names {FIRST}"),
-        ((ONE, replace(TWO, index=2)), f"card 1 at {SECOND} with number 1 to CUDA", "2"),
+        ((ONE,), f"card 1 at {SECOND} to answer", f"nvidia-smi lists {FIRST}"),
+        ((ONE, replace(TWO, index=2)), f"card 1 at {SECOND} with CUDA device 1", "2"),
         ((ONE, replace(TWO, name="NVIDIA H100")), f"card 1 at {SECOND} with name NVIDIA H200", "NVIDIA H100"),
         ((replace(ONE, capability="8.0"), TWO), f"card 0 at {FIRST} with compute capability 9.0", "8.0"),
         # a 16th of 143771 MiB gone to ECC
@@ -88,12 +88,12 @@ def test_cards_after_the_declared_ones_are_nobodys_business() -> None:
         (
             "580.126.09",
             [LIBRARY],
-            "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch",
+            "nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch",
             [
                 ("libcuda.so.1 of the loaded module's version 580.126.09", VERSION),
                 (
-                    "nvidia-smi to say 580.126.09",
-                    "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch",
+                    "nvidia-smi to report 580.126.09",
+                    "nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch",
                 ),
             ],
         ),
@@ -137,7 +137,7 @@ def test_two_versions_are_no_driver(
             [*DEVICES[:3], f"minor {FIRST} 7", f"minor {SECOND} 0"],
             [(f"the device /dev/nvidia7 of card 0 at {FIRST}", "none")],
         ),
-        ([*DEVICES, MINORS[0]], [(f"the driver nvidia on card 1 at {SECOND}", "it does not have it")]),
+        ([*DEVICES, MINORS[0]], [(f"the driver nvidia on card 1 at {SECOND}", "another driver, or none")]),
         ([*DEVICES, *MINORS, "nouveau"], [("no kernel module nouveau", "it is loaded")]),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_card_without_its_way_in_is_said(said: list[str], differences: list[tu
     assert told(devices(RIG, FACTS, *there(said))) == differences
 
 
-FOREIGN = f"nobody but this rig on card 1 at {SECOND}"
+FOREIGN = f"only this rig on card 1 at {SECOND}"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_somebody_elses_process_is_named(name: str, cgroup: str) -> None:
 
 def test_a_process_of_which_little_is_known_is_somebody_elses() -> None:
     found = told(holders(RIG, FACTS, (ONE, TWO), (SERVER, App(7, SECOND, None)), {493: OWN}))
-    assert found == [(FOREIGN, "pid 7 (out of sight) with an unknown share")]
+    assert found == [(FOREIGN, "pid 7 (out of sight) with an unknown amount")]
 
 
 def test_a_process_of_ours_may_be_a_child_in_a_group_below() -> None:
@@ -179,7 +179,7 @@ def test_a_process_of_ours_may_be_a_child_in_a_group_below() -> None:
 @pytest.mark.parametrize(("used", "said"), [(1542 + 256, []), (1542 + 257, ["257 MiB"]), (100, []), (None, [])])
 def test_memory_that_no_process_has_is_a_desktops(used: int | None, said: list[str]) -> None:
     found = told(holders(RIG, FACTS, (replace(ONE, used_mib=used), TWO), (SERVER,), {493: OWN}))
-    expected = f"at most 256 MiB of card 0 at {FIRST} in use beside compute processes"
+    expected = f"at most 256 MiB of card 0 at {FIRST} in use outside compute processes"
     assert found == [(expected, size) for size in said]
 
 
@@ -211,7 +211,7 @@ def test_a_card_that_reports_trouble_is_said(
     ("log", "code", "found"),
     [
         ([f"{XID}79, GPU has fallen off the bus."], 79, "1: it fell off the bus"),
-        ([f"{XID}119, a", f"{XID}119, b"], 119, "2: its firmware did not answer"),
+        ([f"{XID}119, a", f"{XID}119, b"], 119, "2: its firmware did not respond"),
         ([f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x2 (OS Reboot)"], 154, "1: it needs a reset"),
         # eight digits of a domain, and a function
         (["NVRM: Xid (PCI:00000000:00:07.0): 48, x"], 48, "1: a memory error that ECC could not correct"),
@@ -239,7 +239,7 @@ def test_other_lines_of_the_log_are_no_trouble(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("width", "most", "differences"),
-    [(8, 16, [(f"16 lanes to card 1 at {SECOND}", "8")]), (8, 8, []), (None, 16, []), (16, None, [])],
+    [(8, 16, [(f"a PCIe link width of x16 to card 1 at {SECOND}", "8")]), (8, 8, []), (None, 16, []), (16, None, [])],
 )
 def test_a_link_with_fewer_lanes_than_it_could_have_is_said(
     width: int | None, most: int | None, differences: list[tuple[str, str]]

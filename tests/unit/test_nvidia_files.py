@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rigwright.nvidia.cards.files import Setting
-from rigwright.nvidia.driver.lying import Found, Lying, as_rendered
+from rigwright.nvidia.driver.found_files import Found, FoundFile, as_rendered
 from tests.unit.driver_hosts import C3090, box
 
 RIG = box(C3090, managed=True, power_w=280)
@@ -16,13 +16,16 @@ UNATTENDED, SCRIPT = "/etc/apt/apt.conf.d/52rigwright-nvidia", "/etc/rigwright/c
 SYSCTL = "/etc/sysctl.d/60-rigwright.conf"
 FILES = (Setting(UNATTENDED, "x\n"), Setting(SCRIPT, "#!/bin/sh\n", "755"))
 SOUND = Found(
-    {one.path: Lying("file", one.mode, "root:root", hashlib.sha256(one.text.encode()).hexdigest()) for one in FILES},
+    {
+        one.path: FoundFile("file", one.mode, "root:root", hashlib.sha256(one.text.encode()).hexdigest())
+        for one in FILES
+    },
     {"nvidia-persistenced.service": "enabled", "rigwright-power.service": "enabled"},
 )
 SCRIPT_THERE = SOUND.files[SCRIPT]
 
 
-def found(**files: Lying) -> Found:
+def found(**files: FoundFile) -> Found:
     """The sound host with something else at the script's place."""
     return replace(SOUND, files=SOUND.files | {SCRIPT: files["script"]})
 
@@ -31,21 +34,21 @@ def found(**files: Lying) -> Found:
     ("there", "said"),
     [
         (SOUND, []),
-        (found(script=replace(SCRIPT_THERE, sha256="0")), [(f"{SCRIPT} as it is rendered", "another text")]),
+        (found(script=replace(SCRIPT_THERE, sha256="0")), [(f"{SCRIPT} as deployed", "different contents")]),
         (
             found(script=replace(SCRIPT_THERE, mode="644")),
-            [(f"{SCRIPT} as it is rendered", "mode 644 of root:root")],
+            [(f"{SCRIPT} as deployed", "mode 644 of root:root")],
         ),
         (
             found(script=replace(SCRIPT_THERE, owner="ana:ana")),
-            [(f"{SCRIPT} as it is rendered", "mode 755 of ana:ana")],
+            [(f"{SCRIPT} as deployed", "mode 755 of ana:ana")],
         ),
-        (found(script=Lying("a link to /dev/null")), [(f"{SCRIPT} as it is rendered", "a link to /dev/null")]),
+        (found(script=FoundFile("a link to /dev/null")), [(f"{SCRIPT} as deployed", "a link to /dev/null")]),
         (
             replace(SOUND, files={UNATTENDED: SOUND.files[UNATTENDED]}),
-            [(f"{SCRIPT} as it is rendered", "nothing")],
+            [(f"{SCRIPT} as deployed", "nothing")],
         ),
-        (replace(SOUND, files=SOUND.files | {SYSCTL: Lying("file")}), [(f"no {SYSCTL}", "one")]),
+        (replace(SOUND, files=SOUND.files | {SYSCTL: FoundFile("file")}), [(f"no {SYSCTL}", "one")]),
         (
             replace(SOUND, enabled=SOUND.enabled | {"rigwright-power.service": "masked"}),
             [("rigwright-power.service to start at boot", "masked")],

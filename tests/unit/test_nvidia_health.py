@@ -31,13 +31,13 @@ def told(differences: list[Difference]) -> list[tuple[str, str]]:
     ("declared", "width", "most", "expected"),
     [
         ((16, 8), 8, 16, None),
-        ((16, 16), 8, 16, "16 lanes"),
-        ((16, 8), 4, 16, "8 lanes"),
+        ((16, 16), 8, 16, "a PCIe link width of x16"),
+        ((16, 8), 4, 16, "a PCIe link width of x8"),
         # a card that was moved to a better slot
-        ((16, 4), 8, 16, "4 lanes"),
-        ((16, 16), 8, 8, "16 lanes"),
+        ((16, 4), 8, 16, "a PCIe link width of x4"),
+        ((16, 16), 8, 8, "a PCIe link width of x16"),
         ((16, 8), None, 16, None),
-        ((), 8, 16, "16 lanes"),
+        ((), 8, 16, "a PCIe link width of x16"),
     ],
 )
 def test_a_link_is_held_to_the_declared_lanes(
@@ -65,8 +65,8 @@ def test_a_link_is_held_to_the_declared_lanes(
 )
 def test_a_complaint_about_a_card_or_a_port_before_it_is_said(line: str) -> None:
     assert re.search(COMPLAINTS, line)
-    expected = f"no complaint of the kernel about card 0 at {CARD} since boot"
-    assert told(complaints(BOX, THERE, WAY, [line, line])) == [(expected, f"2, the last one: {line}")]
+    expected = f"no kernel error messages about card 0 at {CARD} since boot"
+    assert told(complaints(BOX, THERE, WAY, [line, line])) == [(expected, f"2, the latest: {line}")]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_cards_and_inventory_say_which_flavours_will_do(
         (
             LOADED,
             PROPRIETARY,
-            [(f"the open module for kernel {RUNNING}", "one with the licence NVIDIA")],
+            [(f"the open module for kernel {RUNNING}", "a module with the licence NVIDIA")],
         ),
     ],
 )
@@ -262,7 +262,7 @@ PARAMS = (("RmProfilingAdminOnly", "1"), ("EnableResizableBar", "0"), ("UsePageA
         (
             {"NVreg_UsePageAttributeTable": 1},
             PARAMS,
-            [("module option NVreg_UsePageAttributeTable=1", "the driver's own choice")],
+            [("module option NVreg_UsePageAttributeTable=1", "the driver's default")],
         ),
         ({"NVreg_Old": 1}, PARAMS, [("module option NVreg_Old=1", "no such option")]),
         ({"NVreg_EnableResizableBar": 0}, (), [("module option NVreg_EnableResizableBar=0", "no such option")]),

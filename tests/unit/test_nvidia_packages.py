@@ -78,7 +78,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
             [Package("libnvidia-gl-580", UBUNTU)],
             [
                 (
-                    "packages of one stack, the servers' or the desktops'",
+                    "packages of one kind, server or desktop",
                     "libnvidia-compute-580-server, nvidia-compute-utils-580-server, "
                     "nvidia-headless-no-dkms-580-server-open, nvidia-utils-580-server beside libnvidia-gl-580",
                 )
@@ -90,7 +90,7 @@ def test_what_is_beside_the_driver_is_no_part_of_it(beside: Package) -> None:
             [
                 (
                     "a driver of the branch that nvidia-driver-570-server is named after",
-                    "580.159.03: it is there for the transition alone",
+                    "580.159.03: it is a transitional package",
                 )
             ],
         ),
@@ -143,7 +143,7 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
             [
                 (
                     "unattended-upgrades to leave linux-image-generic alone",
-                    "nothing in its blacklist that fits",
+                    "no matching blacklist entry",
                 )
             ],
         ),
@@ -153,7 +153,7 @@ def test_another_driver_than_the_locked_one_is_said(facts: DriverFacts, differen
             [
                 (
                     "unattended-upgrades to leave linux-image-generic alone",
-                    "nothing in its blacklist that fits",
+                    "no matching blacklist entry",
                 )
             ],
         ),
@@ -179,7 +179,7 @@ def test_a_driver_that_something_may_upgrade_is_said(
 )
 def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list[str]) -> None:
     state = replace(STATE, candidates=(*STATE.candidates, candidate))
-    assert told(in_branch(state, SOUND)) == [("apt to offer branch 580 alone", one) for one in found]
+    assert told(in_branch(state, SOUND)) == [("apt to offer only branch 580", one) for one in found]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_another_branch_on_offer_is_said(candidate: tuple[str, str], found: list
             {"reboot": True, "reboot_for": ("linux-image-6.8.0-90-generic", "libc6")},
             [("no reboot to be pending", "for libc6, linux-image-6.8.0-90-generic")],
         ),
-        ({"reboot": True}, [("no reboot to be pending", "one is asked for")]),
+        ({"reboot": True}, [("no reboot to be pending", "one is pending")]),
         # came back on the old kernel
         (
             {"kernels": (*STATE.kernels, Kernel(NEXT, True, VERSION, "", ""))},
@@ -201,7 +201,7 @@ def test_a_pending_reboot_is_said(changes: dict[str, Any], differences: list[tup
     assert told(reboot(replace(STATE, **changes))) == differences
 
 
-@pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when it suits you"), ("", "not yet: ")])
+@pytest.mark.parametrize(("module", "step"), [(VERSION, "reboot when convenient"), ("", "do not reboot yet: ")])
 def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str) -> None:
     kernels = (*STATE.kernels, Kernel(NEXT, True, module, "", ""))
     for asked in (False, True):
@@ -209,7 +209,7 @@ def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str)
         assert [one.next_step.startswith(step) for one in found] == [True] * (1 + asked)
     # a host without any driver has nothing to lose
     bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), Kernel(NEXT, True, "", "", "")))
-    assert [one.next_step for one in reboot(bare)] == ["reboot when it suits you"]
+    assert [one.next_step for one in reboot(bare)] == ["reboot when convenient"]
 
 
 WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))
@@ -231,7 +231,7 @@ def test_security_updates_that_a_hold_keeps_away_for_long_are_said(changes: dict
     assert told(differences) == [
         (
             "the security updates of linux-image-generic",
-            f"{version} waits, and the kernel that runs was built {changes['kernel_days']} days ago",
+            f"{version} is available, and the running kernel was built {changes['kernel_days']} days ago",
         )
         for version in found
     ]
@@ -247,13 +247,18 @@ DEBIAN = host("debian-13", **installed("NVIDIA", "595.71.05-1", *debian(), "libc
         (
             DEBIAN,
             {"holds": frozenset({"linux-image-amd64"}), "security": (("linux-image-amd64", "6.12.107-1"),)},
-            [("the security updates of linux-image-amd64", "6.12.107-1 waits, and the kernel that runs was built 42")],
+            [
+                (
+                    "the security updates of linux-image-amd64",
+                    "6.12.107-1 is available, and the running kernel was built 42",
+                )
+            ],
         ),
         # or what brings them removed, for the same reason
         (
             replace(DEBIAN, kernel_packages=()),
             {"holds": frozenset(debian())},
-            [("a metapackage that brings security updates", "none for 6.12.94+deb13-amd64, which was built 42")],
+            [("a metapackage for security updates", "none for 6.12.94+deb13-amd64, which was built 42")],
         ),
         (DEBIAN, {"holds": frozenset(debian())}, []),
         (replace(DEBIAN, kernel="6.12.9-custom"), {"holds": frozenset(debian())}, []),
@@ -268,7 +273,7 @@ def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
     assert [expected for expected, _ in told(found)] == [expected for expected, _ in said]
     assert all(there.startswith(start) for (_, there), (_, start) in zip(told(found), said, strict=True))
     # an upgrade of the driver moves a kernel only with modules that were made for it
-    assert not any("deploy with an upgrade" in one.next_step for one in found)
+    assert not any("upgrade the driver" in one.next_step for one in found)
 
 
 def test_a_hold_on_a_kernel_that_neither_runs_nor_boots_next_keeps_no_update_from_it() -> None:

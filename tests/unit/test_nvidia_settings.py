@@ -73,9 +73,9 @@ def test_a_driver_that_does_not_answer_is_no_silence(read: Callable[[int, str, s
 
 
 def test_an_answer_without_cards_is_refused() -> None:
-    with pytest.raises(ValueError, match="names no card"):
+    with pytest.raises(ValueError, match="lists no card"):
         sections(0, "Attached GPUs : 0\n", "")
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="no topology table"):
         joined(0, "Legend:\n", "")
 
 
@@ -113,7 +113,7 @@ def test_a_power_limit_that_is_not_the_declared_one_is_said(
     ],
 )
 def test_a_clock_above_the_declared_ones_is_said(
-    keys: dict[str, Any], clock: float | None, found: list[tuple[str, str]]
+    keys: dict[str, Any], clock: float | None, found: list[tuple[str, str, str]]
 ) -> None:
     there = {FIRST: replace(SETTINGS[FIRST], clock_mhz=clock)}
     assert told(clocks(made(**keys), FACTS, there)) == found
@@ -127,18 +127,18 @@ def test_a_clock_above_the_declared_ones_is_said(
         ("7.5", 11264, "256 MiB", []),
         ("8.6", 24576, "N/A", []),
         # the firmware's update has switched it off
-        ("8.6", 24576, "256 MiB", [("24576", "256 MiB")]),
-        ("12.0", 32607, "16384 MiB", [("32607", "16384 MiB")]),
-        ("7.5", 11264, "64 MiB", [("256", "64 MiB")]),
+        ("8.6", 24576, "256 MiB", [("Resizable BAR enabled, with BAR1", "24576", "256 MiB")]),
+        ("12.0", 32607, "16384 MiB", [("Resizable BAR enabled, with BAR1", "32607", "16384 MiB")]),
+        ("7.5", 11264, "64 MiB", [("BAR1", "256", "64 MiB")]),
     ],
 )
 def test_a_small_window_into_a_cards_memory_is_said(
-    capability: str, vram: int, total: str, found: list[tuple[str, str]]
+    capability: str, vram: int, total: str, found: list[tuple[str, str, str]]
 ) -> None:
     one = rig(cards=(card(capability).model_copy(update={"vram_mib": vram}),))
     memory = {FIRST: {"BAR1 Memory Usage/Total": total, "FB Memory Usage/Total": f"{vram} MiB"}}
     assert told(windows(one, facts(pci_cards=((FIRST, "10de:2204"),)), memory)) == [
-        (f"a window of at least {least} MiB into the memory of card 0 at {FIRST}", there) for least, there in found
+        (f"{what} of at least {least} MiB on card 0 at {FIRST}", there) for what, least, there in found
     ]
 
 
@@ -164,7 +164,7 @@ def test_links_are_counted() -> None:
     ],
 )
 def test_a_bridge_that_does_not_join_is_said(
-    said: str, ways: dict[tuple[int, int], str], found: list[tuple[str, str]]
+    said: str, ways: dict[tuple[int, int], str], found: list[tuple[str, str, str]]
 ) -> None:
     one = made(nvlinks=((0, 1),))
     assert told(bridges(one, {0: 0, 1: 1}, links_up(0, said, ""), ways)) == found
@@ -196,7 +196,7 @@ def test_copies_from_card_to_card_are_for_bridges_alone(
     one = rig(instance(cards=cards), driver=Driver.model_construct(**Driver().model_dump() | {"nvlinks": nvlinks}))
     found = peers(one, State("6.1", p2p=(("chat", 100),)))
     assert bool(found) == red
-    assert [one.found for one in found] == ["it is there in pid 100"] * red
+    assert [one.found for one in found] == ["set in pid 100"] * red
     assert peers(one, State("6.1")) == []
 
 
@@ -241,7 +241,7 @@ def test_a_record_is_read_or_it_is_none() -> None:
     ],
 )
 def test_what_has_changed_since_the_last_deploy_is_said(
-    record: Record | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str]]
+    record: Record | None, kernel: str, module: str, packages: dict[str, str], found: list[tuple[str, str, str]]
 ) -> None:
     assert told(drift(record, kernel, module, packages)) == found
 
@@ -256,11 +256,11 @@ def older(current: str) -> dict[str, str]:
     [
         (TEMPERATURE[FIRST], []),
         (older("94 C"), []),
-        (older("95 C"), [(f"card 0 at {FIRST} below 95 C, where it slows down", "95 C")]),
+        (older("95 C"), [(f"card 0 at {FIRST} below 95 C, where it throttles", "95 C")]),
         (TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "-1 C"}, []),
         (
             TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "-4 C"},
-            [(f"card 0 at {FIRST} below where it slows down", "2 C above")],
+            [(f"card 0 at {FIRST} below its throttling temperature", "2 C above")],
         ),
         (TEMPERATURE[FIRST] | {"Temperature/GPU T.Limit Temp": "N/A"}, []),
         ({}, []),

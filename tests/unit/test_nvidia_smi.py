@@ -88,20 +88,20 @@ def test_a_driver_that_does_not_know_the_recovery_action_has_none() -> None:
     [
         (124, "", "", "nvidia-smi did not answer within 20 s"),
         (137, ROW, "", "nvidia-smi did not answer within 20 s"),
-        (127, "", "timeout: failed to run command 'nvidia-smi'", "there is no nvidia-smi"),
-        (18, MISMATCH, "", "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch"),
-        (6, SEEN["no device file of a card, status 6"], "", "nvidia-smi says: No devices were found"),
-        (0, "No devices were found\n", "", "nvidia-smi says: No devices were found"),
+        (127, "", "timeout: failed to run command 'nvidia-smi'", "nvidia-smi is not installed"),
+        (18, MISMATCH, "", "nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch"),
+        (6, SEEN["no device file of a card, status 6"], "", "nvidia-smi reports: No devices were found"),
+        (0, "No devices were found\n", "", "nvidia-smi reports: No devices were found"),
         (
             17,
             SEEN["no access to /dev/nvidiactl, status 17"],
             "",
-            "nvidia-smi says: Failed to initialize NVML: GPU access blocked by the operating system",
+            "nvidia-smi reports: Failed to initialize NVML: GPU access blocked by the operating system",
         ),
-        (15, f"{ROW}\n{LOST}\n", "", f"nvidia-smi says: {LOST}"),
-        (15, f"{LOST}\n", "", f"nvidia-smi says: {LOST}"),
-        (0, f"{LOST}\n", "", f"nvidia-smi says: {LOST}"),
-        (9, "", "\nno driver\n", "nvidia-smi says: no driver"),
+        (15, f"{ROW}\n{LOST}\n", "", f"nvidia-smi reports: {LOST}"),
+        (15, f"{LOST}\n", "", f"nvidia-smi reports: {LOST}"),
+        (0, f"{LOST}\n", "", f"nvidia-smi reports: {LOST}"),
+        (9, "", "\nno driver\n", "nvidia-smi reports: no driver"),
         (255, "", "", "nvidia-smi ended with status 255"),
     ],
 )
@@ -116,20 +116,23 @@ def test_an_nvidia_smi_that_fails_is_one_sentence(
 @pytest.mark.parametrize(
     ("stdout", "sentence"),
     [
-        ("", "nvidia-smi names no card"),
-        ("\n", "nvidia-smi names no card"),
-        (ROW.replace("9.0", "[Unknown Error]"), "nvidia-smi says [Unknown Error] of the card at 0000:00:06.0"),
+        ("", "nvidia-smi lists no card"),
+        ("\n", "nvidia-smi lists no card"),
+        (ROW.replace("9.0", "[Unknown Error]"), "nvidia-smi reports [Unknown Error] for the card at 0000:00:06.0"),
         (
             ROW.replace("143771", "[GPU is lost]"),
-            "nvidia-smi says [GPU is lost] for memory.total of the card at 0000:00:06.0",
+            "nvidia-smi reports [GPU is lost] for memory.total of the card at 0000:00:06.0",
         ),
         (
             ROW.replace("16, 16", "16, ERR!"),
-            "nvidia-smi says ERR! for pcie.link.width.max of the card at 0000:00:06.0",
+            "nvidia-smi reports ERR! for pcie.link.width.max of the card at 0000:00:06.0",
         ),
-        (ROW.replace(" 16,", " ,"), "nvidia-smi says nothing for pcie.link.width.current of the card at 0000:00:06.0"),
-        ("0, 00000000:00:06.0", "nvidia-smi says: 0, 00000000:00:06.0"),
-        (ROW.replace("0,", "GPU is lost,", 1), f"nvidia-smi says: {ROW.replace('0,', 'GPU is lost,', 1)}"),
+        (
+            ROW.replace(" 16,", " ,"),
+            "nvidia-smi reports nothing for pcie.link.width.current of the card at 0000:00:06.0",
+        ),
+        ("0, 00000000:00:06.0", "nvidia-smi reports: 0, 00000000:00:06.0"),
+        (ROW.replace("0,", "GPU is lost,", 1), f"nvidia-smi reports: {ROW.replace('0,', 'GPU is lost,', 1)}"),
     ],
 )
 def test_a_card_that_is_sick_is_one_sentence(stdout: str, sentence: str) -> None:
@@ -140,12 +143,12 @@ def test_a_card_that_is_sick_is_one_sentence(stdout: str, sentence: str) -> None
 
 @pytest.mark.parametrize("line", ["[N/A], 00000000:01:00.0, 5", "7, 00000000:01:00.0", "7, 00000000:01:00.0, x"])
 def test_a_process_that_is_malformed_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="nvidia-smi says"):
+    with pytest.raises(ValueError, match="nvidia-smi reports"):
         apps(0, line, "")
 
 
 def test_a_driver_too_old_for_a_question_says_which_field() -> None:
-    with pytest.raises(ValueError, match=r'^nvidia-smi says: Field "compute_cap" is not a valid field to query\.$'):
+    with pytest.raises(ValueError, match=r'^nvidia-smi reports: Field "compute_cap" is not a valid field to query\.$'):
         gpus(2, SEEN["unknown field, status 2"].replace("no_such_field", "compute_cap"), "")
 
 

@@ -80,7 +80,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ("rebot=true", ['rebot: unknown key; did you mean "reboot"?']),
         ("keep-weights=true verb=remove", ['keep-weights: unknown key; did you mean "keep_weights"?']),
         ("ssh_prot=22", ['ssh_prot: unknown key; did you mean "ssh_port"?']),
-        ("ssh_port=ssh", ["ssh_port: 'ssh' is refused: must be a port number"]),
+        ("ssh_port=ssh", ["ssh_port: 'ssh' is refused: must be a whole number"]),
         ("_sudo=no", ["_sudo: 'no' is refused: must be True or False"]),
         ("_sudo_user=root", ['_sudo_user: unknown key; did you mean "ssh_user"?']),
         ("rig=x", ["rig: unknown key"]),

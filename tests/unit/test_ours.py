@@ -168,13 +168,13 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
         {"O01"},
         "starts (link",
     ),
-    "no ledger": (lambda world: world.ledger.unlink(), {"O02"}, "expected a file of root's, found"),
+    "no ledger": (lambda world: world.ledger.unlink(), {"O02"}, "expected a file owned by root, found"),
     "an empty ledger": (lambda world: world.ledger.write_text(""), {"O02"}, "no user rigwright-"),
     "a ledger without a user": (without, {"O02"}, "found no user rigwright-"),
     "a line that has no end": (
         lambda world: world.ledger.write_text(world.ledger.read_text()[:-1]),
         {"O02"},
-        "its end",
+        "a truncated last line",
     ),
     "a user of others": (ledger("user bob"), {"O03"}, "found user bob"),
     "a file of others": (ledger("file /etc/passwd"), {"O03"}, "found file /etc/passwd"),
@@ -185,7 +185,7 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
     "a key of nobody's": (
         lambda world: world.write("etc/credentials/x.api-key", "x").chmod(0o600),
         {"O04"},
-        "x.api-key; take away",
+        "x.api-key; remove it",
     ),
     "a link to a key": (
         lambda world: (world.key.rename(world.path("key")), world.key.symlink_to("../../key")),
@@ -204,7 +204,7 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
     "a journal that was removed": (
         lambda world: world.journald("/var/log/journal/a/system.journal (deleted)"),
         {"O09"},
-        "none that is kept",
+        "one that is not kept",
     ),
     "a journal of nothing": (setting("Storage=none"), {"O09"}, "Storage=none"),
     "a journal of what is worst": (setting("MaxLevelStore=err", "journald.conf"), {"O09"}, "MaxLevelStore=err"),

@@ -44,9 +44,14 @@ class Host:
         (folder / "os-release").write_text(RELEASES[release])
 
     def run(
-        self, made: Rig, broken: str = "", masked: Mapping[str, Sequence[str]] = MappingProxyType({}), **more: str
+        self,
+        made: Rig,
+        broken: str = "",
+        masked: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        accounts: Mapping[str, str] = MappingProxyType({}),
+        **more: str,
     ) -> subprocess.CompletedProcess[str]:
-        script = packages(made, ("curl", "g++"), str(self.folder / "owned"), masked)
+        script = packages(made, ("curl", "g++"), str(self.folder / "owned"), masked, accounts)
         script = script.replace(". /etc/os-release", f". {self.folder}/os-release")
         names = ("log", "arguments", "environment")
         paths = {name.upper(): str(self.folder / name) for name in names}
@@ -181,6 +186,25 @@ def test_a_service_that_a_package_would_start_is_masked_before_it_comes(
     assert host.read("log") == [*asked, *(f"{verb} " for verb in WHOLE)]
     owned = [line.replace("WWW", f"{tmp_path}/www") for line in owned]
     assert host.read("owned") == [*owned, "package curl", "package libc:amd64"]
+
+
+@pytest.mark.parametrize(
+    ("users", "ledger", "owned"),
+    [
+        ("", "", ["account prometheus curl"]),
+        ("prometheus:x:1:1::/:/bin/false", "", []),
+        ("prometheus:x:1:1::/:/bin/false", "account prometheus g++\n", ["account prometheus curl"]),
+    ],
+    ids=["not there", "somebody's", "another package's of ours"],
+)
+def test_a_user_that_a_package_makes_and_leaves_behind_is_written_down(
+    tmp_path: Path, users: str, ledger: str, owned: list[str]
+) -> None:
+    host = Host(tmp_path)
+    stand_in(tmp_path / "bin", "getent", f'[ -n "{users}" ] && echo "{users}"')
+    (tmp_path / "owned").write_text(ledger)
+    assert host.run(mirrored(), accounts={"curl": "prometheus"}).returncode == 0
+    assert host.read("owned") == [*ledger.splitlines(), *owned, "package curl", "package libc:amd64"]
 
 
 def test_apt_asks_nothing_waits_for_the_lock_and_goes_through_the_proxy(tmp_path: Path) -> None:

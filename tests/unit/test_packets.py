@@ -186,5 +186,5 @@ def test_whether_a_host_is_closed_to_its_neighbours(lines: list[str], closed: bo
 
 
 def test_rules_that_no_kernel_tells_are_refused() -> None:
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="unreadable"):
         scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}, []))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rigwright.host import channel, deploy_lock, facts
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
+from rigwright.monitoring import found as watching
 from rigwright.serving import use
 from rigwright.survey import findings
 from rigwright.weights import removed, sharing, stored
@@ -28,6 +29,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "survey": (findings.parse, findings.SCHEMA),
     "weights": (lambda output: stored.parse(RIG, output), stored.SCHEMA),
     "sharing": (sharing.parse, sharing.SCHEMA),
+    "watching": (watching.parse, watching.SCHEMA),
     "removal": (removed.parse, removed.SCHEMA),
     "deploy lock": (deploy_lock.refusal, deploy_lock.SCHEMA),
     "holder": (deploy_lock.parse, deploy_lock.SCHEMA),

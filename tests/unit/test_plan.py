@@ -177,7 +177,7 @@ def test_an_engine_whose_modes_were_changed_is_not_compiled_again() -> None:
 
 def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
     done = made(one=rig())
-    stopped = f"stop chat, code, {PORTS}; let go of {PORTS}"
+    stopped = f"stop chat, code, {PORTS}; release {PORTS}"
     assert stopped in (done.steps[-1].why, done.steps[-2].why)
     assert done.interrupted == (CHAT, CODE)
     assert done.fetched_bytes == 0
@@ -264,7 +264,7 @@ def test_what_a_managed_driver_lacks_is_a_step_and_a_reboot_interrupts_everythin
 
 def test_a_driver_that_is_not_managed_any_more_is_let_go() -> None:
     (step,) = made(host=ready(driver_ours=True)).steps
-    assert (step.role, step.what) == ("nvidia_driver", "let go of the driver")
+    assert (step.role, step.what) == ("nvidia_driver", "stop managing the driver")
 
 
 def test_a_plans_steps_come_in_the_order_of_the_deploys_roles() -> None:

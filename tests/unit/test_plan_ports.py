@@ -25,7 +25,7 @@ HELD = converged(AIM).sockets
             "listen on port 8020; start port 8020",
             (CHAT,),
         ),
-        ({"sockets": HELD | {names(9000)[1]: frozenset({"127.0.0.1:9000"})}}, "let go of port 9000", ()),
+        ({"sockets": HELD | {names(9000)[1]: frozenset({"127.0.0.1:9000"})}}, "release port 9000", ()),
     ],
 )
 def test_what_is_to_be_done_about_ports_is_said(
@@ -46,7 +46,7 @@ def test_ports_that_are_swapped_interrupt_both_and_stop_neither() -> None:
 
 def test_a_port_that_moves_interrupts_its_instance_alone() -> None:
     done = made(one=two(instance("chat", port=8022), instance("code", port=8021)))
-    assert done.steps[1].why == "stop port 8020; let go of port 8020; listen on port 8022; start port 8022"
+    assert done.steps[1].why == "stop port 8020; release port 8020; listen on port 8022; start port 8022"
     assert done.interrupted == (CHAT,)
 
 

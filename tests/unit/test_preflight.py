@@ -66,8 +66,14 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"memory_kib": 2 * GIB - 1}, ["GiB of memory", "at least 2 GiB"]),
     ({"pci_cards": ()}, ["card 0 is declared as NVIDIA GeForce RTX 3090 (10de:2204)", "no NVIDIA card"]),
     ({"pci_cards": PRESENT[:1]}, ["card 1 is declared as NVIDIA GeForce RTX 2080 Ti", "10de:2204 at 0000:01:00.0"]),
-    ({"users": (FOREIGN,)}, ["the user rigwright-chat was there before us", "another service_user", "or name"]),
-    ({"foreign_groups": ("rigwright-chat",)}, ["the group rigwright-chat was there before us", "another service_user"]),
+    (
+        {"users": (FOREIGN,)},
+        ["the user rigwright-chat exists, not managed by Rigwright", "another service_user", "instance name"],
+    ),
+    (
+        {"foreign_groups": ("rigwright-chat",)},
+        ["the group rigwright-chat exists, not managed by Rigwright", "another service_user"],
+    ),
     (
         {"users": (Account(MOVED, True, ("sh (pid 7)", "llama-server (pid 8, a.service)")),)},
         ["the home of the user rigwright-chat is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop these"],
@@ -76,6 +82,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"foreign_roots": (("/srv/models", "root", 0o775),)}, ["/srv/models is root's with mode 775", "in roots"]),
     ({"elsewhere": "/etc/other"}, ["served from /etc/other", "roots.config"]),
     ({"kernel": "5.10.0-28-amd64"}, ["the kernel is 5.10.0-28-amd64", "at least 5.15"]),
+    ({"kernel": "5.15.167.4-microsoft-standard-WSL2"}, ["Windows Subsystem for Linux", "on the machine itself"]),
+    ({"kernel": "6.6.0-22621-Microsoft"}, ["Windows Subsystem for Linux"]),
     ({"linked_roots": ("/srv/models",)}, ["/srv/models is a symbolic link"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
@@ -99,7 +107,11 @@ def test_each_user_that_is_in_the_way_is_told() -> None:
     made = rig(*(instance(name, port=8020 + at) for at, name in enumerate(("chat", "code", "more"))))
     moved = Account(MOVED.replace("chat", "code"), True, ("sh (pid 7)",))
     found = refusals(comes_to(made, facts(users=(FOREIGN, moved), foreign_groups=("rigwright-more",)), plan()), NOW)
-    begins = ("the user rigwright-chat was", "the group rigwright-more was", "the home of the user rigwright-code is")
+    begins = (
+        "the user rigwright-chat exists",
+        "the group rigwright-more exists",
+        "the home of the user rigwright-code is",
+    )
     assert [reason.startswith(begin) for reason, begin in zip(found, begins, strict=True)] == [True] * 3, found
 
 

@@ -18,7 +18,7 @@ import checks.test_reach
 from checks.survey.firewall import Firewall
 from checks.survey.gates import Gate, Gates, Sharing
 from checks.survey.host import net, reach, tracing
-from checks.survey.reach import Lead, Listening, Lying, Reach, Tunnel
+from checks.survey.reach import FoundFile, Lead, Listening, Reach, Tunnel
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.serving.listeners import names
@@ -165,8 +165,8 @@ def made(change: str = "", value: object = None) -> Survey:
         ],
         leads=[],
         lying={
-            SOCKET: Lying("a socket", 0o770, user, user, listed=False),
-            SOCKET.rpartition("/")[0]: Lying("a folder", 0o750, user, user, listed=False),
+            SOCKET: FoundFile("a socket", 0o770, user, user, listed=False),
+            SOCKET.rpartition("/")[0]: FoundFile("a folder", 0o750, user, user, listed=False),
         },
         listening={SOCKET: {"own": [UNIT], "host": []}},
         mounted={SOCKET.rpartition("/")[0]: []},
@@ -198,13 +198,13 @@ def test_a_host_as_it_should_be_is_green() -> None:
 
 
 USER = "rigwright-chat"
-LYING = {SOCKET: Lying("a socket", 0o770, "rigwright-chat", "rigwright-chat", listed=False)}
+LYING = {SOCKET: FoundFile("a socket", 0o770, "rigwright-chat", "rigwright-chat", listed=False)}
 
 
 def folder(
     mode: int = 0o750, owner: str = "rigwright-chat", group: str = "rigwright-chat", **more: bool
-) -> dict[str, Lying]:
-    return LYING | {SOCKET.rpartition("/")[0]: Lying("a folder", mode, owner, group, **({"listed": False} | more))}
+) -> dict[str, FoundFile]:
+    return LYING | {SOCKET.rpartition("/")[0]: FoundFile("a folder", mode, owner, group, **({"listed": False} | more))}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def folder(
         ("reach.lying", folder(group="users"), "R05", "group users"),
         ("reach.lying", folder(owner="eve"), "R05", "eve's"),
         ("reach.lying", folder(listed=True), "R05", "an access list"),
-        ("reach.lying", folder() | {SOCKET: Lying("a link", 0o777, "root", "root", listed=False)}, "R05", "a link"),
+        ("reach.lying", folder() | {SOCKET: FoundFile("a link", 0o777, "root", "root", listed=False)}, "R05", "a link"),
         ("reach.mounted", {SOCKET.rpartition("/")[0]: ["/mnt"]}, "R05", "umount /mnt"),
         ("reach.listening", {SOCKET: {"own": [UNIT], "host": ["python3 of e.service"]}}, "R05", "python3 of e.service"),
         ("reach.listening", {SOCKET: {"own": [], "host": []}}, "R05", "nobody"),
@@ -244,4 +244,4 @@ def test_an_address_that_is_lost_is_missed() -> None:
     from rigwright.declaration.entry import Share
 
     declared = rig(instance(), share=Share(address="10.0.0.9", allow=("10.0.0.0/24",)))
-    assert "10.0.0.9 is not" in red(made(), declared)["R08"]
+    assert "10.0.0.9 missing" in red(made(), declared)["R08"]

@@ -92,6 +92,8 @@ class Host:
             share_config=self.root / "etc/share.conf",
             share_path=self.root / "units/rigwright_share.service",
             share_record=self.root / "run/rigwright/rigwright_share.service",
+            going={"rigwright_node.service": [self.root / "units/rigwright_node.service", self.root / "srv/metrics"]},
+            going_folders=[self.root / "etc/monitoring"],
             container_store=self.root / "opt/containers",
             container_files=[self.root / "etc/rigwright-containers"],
             container_preferences=self.root / "etc/container-preferences",
@@ -230,6 +232,27 @@ def test_a_unit_that_was_kept_from_starting_is_let_go_after_its_package(host: Ho
     assert host.left() == EMPTY | ({"units/nginx.service"} if theirs else set())
     asked = [line.split()[0:2] for line in host.asked if "purge" in line or "nginx" in line]
     assert asked == [["apt-get", "-q"]] + ([] if theirs else [["systemctl", "disable"]])
+
+
+def test_what_watches_goes_with_what_it_has_kept(host: Host) -> None:
+    for path in ("units/rigwright_node.service", "srv/metrics/check.prom"):
+        (host.root / path).parent.mkdir(exist_ok=True)
+        (host.root / path).touch()
+    host.remove()
+    assert host.left() == EMPTY
+    stops = [line for line in host.asked if "rigwright_node" in line]
+    assert stops == [f"systemctl {verb} rigwright_node.service" for verb in ("disable --quiet", "stop")]
+
+
+@pytest.mark.parametrize(("package", "goes"), [("gone", True), ("there", False)])
+def test_a_user_that_packages_have_made_goes_with_the_last_of_them(host: Host, package: str, goes: bool) -> None:
+    stand_in(host.root / "bin", "dpkg-query", 'case "$*" in *gone) exit 1 ;; *) printf installed ;; esac')
+    stand_in(host.root / "bin", "getent", '[ "$2" != gone ] && echo "$2"')
+    with host.ledger.open("a") as ledger:
+        ledger.write(f"account prometheus gone\naccount prometheus {package}\naccount prometheus2 gone\n")
+    host.remove()
+    assert ("userdel prometheus" in host.asked) == goes
+    assert "userdel prometheus2" in host.asked
 
 
 def test_a_second_removal_finds_nothing(host: Host) -> None:

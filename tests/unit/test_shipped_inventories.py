@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,9 @@ from tests.unit.shipped import rigs
 MADE_FOR_ONE = {"demo", "metal"}
 # Each is refused until its operator has locked its weights; what rig5090solo serves has a file of its own
 SHIPPED = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two")
+# Of their boxes one of each kind
+FLEET = "fleet"
+SOLO = {"Qwen3.5-35B-A3B-UD-Q4_K_XL", "Qwen2.5-1.5B-Instruct-Q8_0"}
 EIGHT = tuple((f"0000:{slot:02x}:00.0", "10de:2b85") for slot in range(1, 9))
 FOLDER = TemporaryDirectory()
 ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory, Path(FOLDER.name)).items()}
@@ -33,7 +37,7 @@ ALL = {name: one for inventory in SHIPPED for name, one in rigs(inventory, Path(
 
 def test_every_inventory_is_tested() -> None:
     there = {path.stem for path in (ROOT / "inventory").glob("*.py")}
-    assert there == {*SHIPPED, *MADE_FOR_ONE}
+    assert there == {*SHIPPED, FLEET, *MADE_FOR_ONE}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +47,8 @@ def test_every_inventory_is_tested() -> None:
         ("rig3090", {"Qwen3.6-27B-int4-AutoRound"}),
         ("rig5090", {"Qwen3.6-27B"}),
         ("rig5090two", {"Qwen3-8B", "Qwen3-30B-A3B-AWQ-4bit"}),
+        ("rig5090solo", SOLO),
+        (FLEET, SOLO | {"Qwen3.6-27B-AWQ-INT4", "Qwen3.6-27B-int4-AutoRound", "Qwen3.6-27B", "Qwen3-8B"}),
     ],
 )
 def test_without_locked_weights_it_is_refused_and_names_them(name: str, weights: set[str]) -> None:
@@ -53,7 +59,7 @@ def test_without_locked_weights_it_is_refused_and_names_them(name: str, weights:
     assert {line.partition(" is not locked")[0].rpartition(" ")[2] for line in lines} == weights
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [*SHIPPED, FLEET])
 def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
     one = rigs(name, tmp_path)
     # a process of its own: pyinfra's gevent wants to be there before ssl
@@ -64,12 +70,41 @@ def test_it_is_valid_and_every_rig_serves(name: str, tmp_path: Path) -> None:
     assert all(found.instances for found in one.values())
 
 
+def declared(name: str) -> dict[str, dict[str, Any]]:
+    """What an inventory says of its rigs, by name, without their locks: each can be made."""
+    with making("lock"):
+        group: Any = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))["rigs"]
+        assert all(load(data["rig"]).instances for _, data in group)
+    return {rig: {"ssh_hostname": data["ssh_hostname"], **data["rig"]["entry"]} for rig, data in group}
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_its_lock_can_be_made(name: str) -> None:
-    with making("lock"):
-        variables = runpy.run_path(str(ROOT / "inventory" / f"{name}.py"))
-        for _, data in variables["rigs"]:
-            assert load(data["rig"]).instances
+    assert declared(name)
+
+
+def test_a_fleet_has_a_box_of_each_kind_as_its_own_inventory_has_it() -> None:
+    fleet, shared = declared(FLEET), {"share", "peers", "mirrors"}
+    alone = {rig: entry for name in SHIPPED for rig, entry in declared(name).items()}
+    for rig, entry in fleet.items():
+        assert {key: entry[key] for key in entry if key not in shared} == {
+            key: alone[rig][key] for key in alone[rig] if key not in shared
+        }, rig
+    kinds = {(entry["cards"][0], len(entry["cards"])) for entry in alone.values()}
+    assert {(entry["cards"][0], len(entry["cards"])) for entry in fleet.values()} == kinds - {("rtx-2080-ti-22g", 4)}
+
+
+def test_a_fleet_fetches_once_what_vllm_is_made_of() -> None:
+    fleet = declared(FLEET)
+    (source,) = [entry["share"]["address"] for entry in fleet.values() if "share" in entry]
+    asking = {rig: entry["peers"] for rig, entry in fleet.items() if entry["peers"]}
+    assert set(map(tuple, asking.values())) == {(f"http://{source}:8090",)}
+    with_vllm = {rig for rig, entry in fleet.items() if any(map(on_vllm, entry["instances"].values()))}
+    assert {*asking, "rig3090-two"} == with_vllm
+
+
+def on_vllm(instance: dict[str, Any]) -> bool:
+    return str(instance["variant"]).startswith("vllm/")
 
 
 @pytest.mark.parametrize("name", ALL)

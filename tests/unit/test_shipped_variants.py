@@ -79,6 +79,23 @@ def test_what_was_booted_is_what_evidence_has_seen() -> None:
         assert one.driver is None or f"driver {one.driver}" in seen
 
 
+@pytest.mark.parametrize(
+    ("image", "environment"),
+    [
+        ("image/default", "vllm/qwen3.6-27b-int4"),
+        ("image/dual", "vllm/dual"),
+        ("image/long-vision", "vllm/long-vision"),
+        ("image/turbo", "vllm/turbo"),
+        ("image/qwen3-30b-a3b-awq", "vllm/qwen3-30b-a3b-awq"),
+    ],
+)
+def test_an_image_serves_as_much_as_the_environment_that_it_is_in_place_of(image: str, environment: str) -> None:
+    own, other = (CATALOG.variants[name].model_dump() for name in (image, environment))
+    sizes = ("model", "cards", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype")
+    sizes += ("gpu_memory_utilization", "reasoning_parser", "tool_call_parser", "speculative_config")
+    assert {key: own[key] for key in sizes} == {key: other[key] for key in sizes}
+
+
 @pytest.mark.parametrize("name", sorted(CATALOG.blocked))
 def test_a_blocked_one_says_what_there_is_instead(name: str) -> None:
     one = CATALOG.blocked[name]

@@ -11,6 +11,7 @@ import pytest
 from rigwright.declaration.catalog import Catalog
 from rigwright.host.basics import Listener
 from rigwright.inventory import ROOT
+from rigwright.patches import patch
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard
 from rigwright.survey.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
@@ -208,3 +209,32 @@ def test_a_variant_whose_files_are_in_a_mirror_is_not_offered(catalog: Catalog, 
 def test_a_variant_that_is_not_there_is_an_error(catalog: Catalog) -> None:
     with pytest.raises(KeyError):
         entry(BARE, replace(ANSWERS, variant="llamacpp/gone"), catalog)
+
+
+@pytest.mark.parametrize("variant", ["vllm/default", "vllm/dual", "vllm/qwen3-8b-per-card", "llamacpp/65k"])
+def test_a_shipped_variant_is_offered_before_its_weights_are_locked(tmp_path: Path, variant: str) -> None:
+    shipped = Catalog.load([ROOT / "catalog"]).model_copy(update={"patches": patch.load([ROOT / "patches"])})
+    survey = replace(BARE, cards=cards(replace(CARD, vram_mib=24576), replace(CARD, vram_mib=24576)))
+    found = offer(variant, survey, ANSWERS, shipped, Lock.load([ROOT / "locks"]), str(tmp_path / "rig.py"))
+    assert (found.refusal, found.unlocked) == ("", True)
+
+
+def test_what_is_locked_and_goes_wrong_is_not_taken_for_what_is_not_locked(
+    catalog: Catalog, lock: Lock, place: Box
+) -> None:
+    changes = {"cache_type_v": "q8_0", "flash_attention": "off"}
+    wrong = {"llamacpp/one": catalog.variants["llamacpp/one"].model_copy(update=changes)}
+    told = catalog.model_copy(update={"variants": {**catalog.variants, **wrong}})
+    found = offer("llamacpp/one", replace(BARE, cards=cards(CARD)), ANSWERS, told, lock, str(place.inventory))
+    assert "(llama.cpp, src/llama-context.cpp)" in found.refusal
+
+
+@pytest.mark.parametrize(
+    ("driver", "variant", "declared"),
+    [("", "llamacpp/one", {"managed": True}), ("580.95.05", "llamacpp/one", None), ("", "llamacpp/cpu", None)],
+)
+def test_who_has_no_driver_gets_one(
+    catalog: Catalog, driver: str, variant: str, declared: dict[str, object] | None
+) -> None:
+    survey = replace(BARE, cards=cards(CARD), driver=driver)
+    assert entry(survey, replace(ANSWERS, variant=variant), catalog).get("driver") == declared

@@ -125,7 +125,7 @@ def test_each_version_has_its_own_options() -> None:
 
 def test_an_option_is_said_once_and_not_by_flags_where_a_key_says_it() -> None:
     found = judge(NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN)
-    assert found["no-enforce-eager"] == "is enforce-eager once more"
+    assert found["no-enforce-eager"] == "duplicates --enforce-eager"
     assert found["tensor-parallel-size"] == "is not for flags: other keys set it"
     assert found["port"] == "is not for flags: an instance listens where its unit says"
 

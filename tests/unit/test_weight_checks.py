@@ -164,7 +164,7 @@ def mounted(kind: str, shown: str, boot: bool) -> Callable[[Place], object]:
 
 
 DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
-    "a byte": (flipped, {"W01"}, "deploy again"),
+    "a byte": (flipped, {"W01"}, "re-run deploy"),
     "no record": (
         lambda place: (place.records / records.name(place.small)).unlink(),
         {"W06"},
@@ -194,7 +194,7 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
     "wrong": (
         lambda place: records.withdraw(place.records, records.name(place.small), "cd" * 32 + " 2026-11-22"),
         {"W03", "W06"},
-        f"found {'cd' * 32} 2026-11-22; deploy again",
+        f"found {'cd' * 32} 2026-11-22; re-run deploy",
     ),
     "late": (
         lambda place: os.utime(place.deep(place.small), (NOW - 15.1 * DAY,) * 2),
@@ -205,7 +205,7 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
     "hashed in a time to come": (
         lambda place: os.utime(place.deep(place.small), (NOW + 30 * DAY,) * 2),
         {"W03"},
-        "not in a time to come",
+        "not in the future",
     ),
     "a folder for all": (lambda place: place.path.parent.chmod(0o777), {"W04"}, f"{COMMIT} drwxrwxrwx of user 0"),
     "a folder of a group": (lambda place: place.path.parent.parent.chmod(0o775), {"W04"}, "small drwxrwxr-x"),
@@ -226,11 +226,11 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
     "a timer that has gone off in a time to come": (
         lambda place: place.went_off(-24),
         {"W05"},
-        "expected a run that has begun already",
+        "expected a past run",
     ),
     "a timer that goes off next year": (timer(NextElapseUSecRealtime=_day(300 * DAY)), {"W05"}, "next run within"),
     "a timer that goes off no more": (timer(NextElapseUSecRealtime=""), {"W05"}, "found never"),
-    "a service that is masked": (service(LoadState="masked"), {"W05"}, "expected loaded, found masked; deploy again"),
+    "a service that is masked": (service(LoadState="masked"), {"W05"}, "expected loaded, found masked; re-run deploy"),
     "a run that failed": (
         service(ActiveState="failed", Result="exit-code"),
         {"W05"},
@@ -239,7 +239,7 @@ DRIFTS: dict[str, tuple[Callable[[Place], object], set[str], str]] = {
     "a run without records": (
         service(ConditionTimestamp="@1700000000", ConditionResult="no"),
         {"W05"},
-        "found a run that had no folder of records",
+        "found a run without a records directory",
     ),
     "a file over it": (mounted("tmpfs", "/x", True), {"W08"}, "found /x of a tmpfs at "),
     "a disk that no boot mounts": (mounted("ext4", "/", False), {"W08"}, "found / of a ext4 at "),
@@ -265,7 +265,7 @@ def test_bytes_that_only_the_disk_has_changed_are_seen_where_they_are_few(place:
     place.few = FEW
     (said,) = place.red().values()
     wrong = hashlib.sha256(b"A" * 5000).hexdigest()
-    assert f"expected {place.small.sha256}, found {wrong}; `touch {place.path}` and deploy" in said
+    assert f"expected {place.small.sha256}, found {wrong}; `touch {place.path}`, then re-run deploy" in said
 
 
 def test_beside_a_model_that_is_read_whole_nothing_lies_that_an_engine_would_take(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""A host in a few words: its clock, the generation that is current, and what it runs."""
+"""The host at a glance: clock, current generation, and the versions of what it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users and groups as every program on the host is told of them, and what lets somebody act as one of them."""
+"""Users and groups as programs on the host see them, and whatever lets anyone act as one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether apt can read and verify the sources of one file, with nothing of the host's own lists touched."""
+"""Whether apt can read and verify the sources in one file, without touching the host's package lists."""
 
 from __future__ import annotations
 

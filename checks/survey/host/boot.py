@@ -1,4 +1,4 @@
-"""What the next boot goes by: the initial file systems' contents, the boot loader, what is mounted then."""
+"""What the next boot uses: the contents of initramfs images, the boot loader, and mounts."""
 
 from __future__ import annotations
 

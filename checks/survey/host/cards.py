@@ -1,4 +1,4 @@
-"""What cards say, asked all at once, and what the kernel's log says of them."""
+"""What nvidia-smi reports of the cards, all asked at once, and what the kernel's log says about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose what engines have compiled is."""
+"""The owners of what engines have compiled at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether apt can read and verify each of our sources for containers, with nothing of the host's own lists touched."""
+"""Whether apt can read and verify each container source, without touching the host's package lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What containers run on and find cards by: packages, Docker's options and daemon, specs of devices and their units."""
+"""What containers need to get cards: packages, Docker's options and daemon, CDI specs and their units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandboxes of instances, tried from inside: as the instance's user, in a unit with all that its own unit forbids."""
+"""Sandbox escapes, tried from inside: as the instance's user, in a unit with the same restrictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of packages that are not as the packages brought them, as `dpkg --verify` would say it in minutes.
+"""Packaged files that were changed, as `dpkg --verify` would find them in minutes.
 
 A file's inode has not changed since the package's list was written, or its bytes are compared: what is only touched,
 copied by a backup or given the mode that it has is none that differs.

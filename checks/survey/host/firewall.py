@@ -1,4 +1,4 @@
-"""Rules that packets go through, as the kernel has them, and where the host's own packets go."""
+"""Packet filter rules as the kernel has them, and the routes of the host's own packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between clients and engines: units, what they were started from, and how exposed they are."""
+"""What stands between clients and engines: units, what they were started from, and their exposure level."""
 
 from __future__ import annotations
 

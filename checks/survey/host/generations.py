@@ -1,4 +1,4 @@
-"""The generations that lie on a host: each file's bytes, for there are few and they are small."""
+"""The bytes of every file in every generation: they are few and small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host does beside us, and what we stand on: disks, mounts, its journal, its jobs, its packages."""
+"""The host around Rigwright: disks, mounts, journal, scheduled jobs and packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers of instances, as the kernel has them."""
+"""Instances' containers, as the kernel sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel that runs and those that can: modules, their builds, device files, settings."""
+"""The running kernel and the bootable ones: modules, their builds, device files and settings."""
 
 from __future__ import annotations
 

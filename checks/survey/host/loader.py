@@ -1,4 +1,4 @@
-"""What the loader finds before the system's own libraries, or puts into programs: by lists, its cache, and settings."""
+"""Libraries that the loader finds before the system's own, or preloads: paths, cache and settings."""
 
 from __future__ import annotations
 

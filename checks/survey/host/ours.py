@@ -1,4 +1,4 @@
-"""What is ours on the host beside what is served: the ledger, secrets and folders."""
+"""Rigwright's other files on the host: the ledger, secrets and directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed, what apt would do about it, and what was kept of it."""
+"""Installed packages, what apt would do with them, and which package files were stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that patches have changed, what Python has compiled of them, and processes that may have loaded either."""
+"""Patched files, their compiled bytecode, and processes that may have loaded either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of our units, as the kernel has them, and those of others that have to do with them."""
+"""Processes of Rigwright's units as the kernel sees them, and other processes that touch them."""
 
 from __future__ import annotations
 

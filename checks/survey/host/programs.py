@@ -1,4 +1,4 @@
-"""What programs say of themselves, all run at once; whoever runs them apart from the host comes with the question."""
+"""What programs report about themselves, all run at once; some are run in a sandbox."""
 
 from __future__ import annotations
 

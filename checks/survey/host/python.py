@@ -1,4 +1,4 @@
-"""What the host's own Python runs or imports first, and no package has brought: it is run by root, and by services."""
+"""Unpackaged code that the host's Python, used by root and services, would run or import first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who listens on the host, what of it leads to us, and who may open our sockets."""
+"""Listeners on the host, which of them lead to the rig's models, and who may open its sockets."""
 
 from __future__ import annotations
 

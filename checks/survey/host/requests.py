@@ -1,4 +1,4 @@
-"""Requests that clients make, all at once, as nobody: who answers may be led to anybody's socket, and say anything."""
+"""Requests as clients make them, all at once, from an unprivileged user: the answers are not trusted."""
 
 from __future__ import annotations
 

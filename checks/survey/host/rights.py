@@ -1,4 +1,4 @@
-"""By what anybody becomes root who is asked for nothing: rules of PAM's and polkit's, and programs that run as root."""
+"""Ways to become root without authentication: PAM and polkit rules, and setuid programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instances were started from, what they have said, and where their keys lie."""
+"""What instances were started from, what they logged, and where their keys are."""
 
 from __future__ import annotations
 

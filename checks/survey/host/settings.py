@@ -1,4 +1,4 @@
-"""What stands in files that are read at boot, by who reads them and in their order, where it concerns cards and us."""
+"""Files read at boot that concern cards or Rigwright, by the program that reads them and in its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed and each generation, compared with what root has recorded of every file; few of them are read.
+"""Installed files and generations, compared with root's record of every file; only a few are read.
 
 A file whose state is the recorded one has the recorded bytes: nobody sets the time of a change. One that was touched
 since is read. Nothing of a tree is run, and no link in it is followed.

@@ -1,4 +1,4 @@
-"""Units: what systemd has made of those of ours, what lies in its folders that bears upon them, and the manager."""
+"""Units as systemd has loaded them, related files in systemd's directories, and the manager's own settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders that lead to what is ours, and what is mounted at, above or below it, now and after a boot."""
+"""Directories above Rigwright's files, and what is mounted at, above or below them, now and after a boot."""
 
 from __future__ import annotations
 

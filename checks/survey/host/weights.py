@@ -1,4 +1,4 @@
-"""Weights: what lies there, what is recorded of it, and what its bytes are wherever a record does not say it."""
+"""Weight files, their records, and their contents wherever a record does not vouch for them."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.image import compose, install, run
@@ -64,6 +65,7 @@ class Image(InstallingKind):
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
     judges_names = INSIDE.judges_names
+    counts = INSIDE.counts
 
     def rules(self) -> tuple[Rule, ...]:
         """Those of what is in it."""
@@ -76,6 +78,10 @@ class Image(InstallingKind):
     def begun(self, lines: Iterable[str]) -> Begun:
         """What is in it says the same as elsewhere."""
         return INSIDE.begun(lines)
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """Those of what is in it."""
+        return INSIDE.abilities(instance)
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """Those of what is in it."""

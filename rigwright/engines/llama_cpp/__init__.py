@@ -12,11 +12,12 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
-from rigwright.engines.llama_cpp import build, command, flags, model, reserved, told
+from rigwright.engines.llama_cpp import able, build, command, flags, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
@@ -36,6 +37,7 @@ class LlamaCpp(InstallingKind):
     program = "llama-server"
     needs_toolkit = True
     causes = told.CAUSES
+    counts = told.COUNTS
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/llama_cpp/cautions.py."""
@@ -49,6 +51,10 @@ class LlamaCpp(InstallingKind):
         from rigwright.engines.llama_cpp.cautions import memory
 
         return memory(one)
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """By its keys, flags, model and purpose."""
+        return able.abilities(instance)
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""

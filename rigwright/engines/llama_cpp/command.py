@@ -62,7 +62,8 @@ def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
         folder: The absolute path of its engine's installation.
     """
     words = [f"{folder}/bin/llama-server"]
-    flags = cast(Variant, instance.variant).flags
+    # asked for by name or not: an engine that somebody may ask for its figures tells them
+    flags = dict(cast(Variant, instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
     for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
         words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
     return tuple(words)
@@ -77,5 +78,5 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         sandbox=SANDBOX,
         about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
-        metrics="/metrics" if "metrics" in variant.flags else None,
+        metrics="/metrics" if rig.scrapers or "metrics" in variant.flags else None,
     )

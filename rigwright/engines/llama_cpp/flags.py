@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from rigwright import files
 from rigwright.problems import Invalid, Problem, suggestion
 
 # common_arg::to_string() in llama.cpp's common/arg.cpp: help begins in column 40, on a line of its own after an
@@ -26,6 +27,8 @@ RENAMED = {
     "no-mmap": ("load-mode", "none", _LOAD_MODE),
     "direct-io": ("load-mode", "dio", _LOAD_MODE),
 }
+
+LARGEST = 4 << 20  # bytes of a help text; the one that is shipped has 59,000
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,8 @@ def read(path: Path) -> Snapshot:
         Invalid: it cannot be read, or is not what `llama-server --help` prints.
     """
     try:
-        made = parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        made = parse(files.content(path, LARGEST).decode())
+    except ValueError as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
     if not made.find("model"):
         raise Invalid([Problem(str(path), "the file", "is not what `llama-server --help` prints")])
@@ -171,7 +174,7 @@ def judge(snapshot: Snapshot, flags: Mapping[str, str | bool], own: Collection[s
         if option in taken or (option and "download weights" in option.help):
             text = f"is not for flags: other keys set {option.name}"
         elif option in seen:
-            text = f"is {seen[option]} once more"
+            text = f"duplicates --{seen[option]}"
         if option:
             seen[option] = flag
         if text:

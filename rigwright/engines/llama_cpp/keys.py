@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rigwright.engines.keys import PatchedKeys, VariantKeys
 from rigwright.problems import counted
-from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Positive, Subtree
+from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Subtree, Tokens
 
 # llama.cpp's KV cache types (llama-server --help, --cache-type-k)
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
@@ -33,6 +33,8 @@ OWN_FLAGS = frozenset(
         *("help", "version", "cache-list", "completion-bash", "list-devices"),
     )
 )
+# llama.cpp's src/llama-cparams.h (LLAMA_MAX_SEQ)
+MOST_SEQUENCES = 256
 # llama.cpp's src/llama-context.cpp pads a sequence's context to a multiple of this
 CONTEXT_STEP = 256
 OWN_OPTIONS = frozenset(
@@ -74,8 +76,10 @@ class Variant(VariantKeys):
 
     RENAMED: ClassVar[dict[str, str]] = {"slots": "parallel"}
 
-    context: Positive = Field(description="Tokens of KV cache, over all sequences: each gets context / parallel.")
-    parallel: Positive = Field(default=1, description="Parallel sequences: requests served at once.")
+    context: Tokens = Field(description="Tokens of KV cache, over all sequences: each gets context / parallel.")
+    parallel: int = Field(
+        default=1, ge=1, le=MOST_SEQUENCES, strict=True, description="Parallel sequences: requests served at once."
+    )
     cache_type_k: KvType = Field(
         default="f16", description="Type of the KV cache's keys; on cards only one with a CUDA kernel."
     )

@@ -12,12 +12,13 @@ from rigwright.declaration.catalog import Catalog, Model
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
+from rigwright.engines.abilities import Ability
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
-from rigwright.engines.vllm import command, judge, launched, model, reserved, rules, snapshot, told
+from rigwright.engines.vllm import able, command, judge, launched, model, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
@@ -39,6 +40,7 @@ class Vllm(Kind):
     packages = ("g++",)
 
     causes = told.CAUSES
+    counts = told.COUNTS
     marks = told.MARKS
     judges_names = True
 
@@ -58,6 +60,10 @@ class Vllm(Kind):
     def begun(self, lines: Iterable[str]) -> Begun:
         """Its KV cache, attention backend and times."""
         return told.begun(lines)
+
+    def abilities(self, instance: Instance) -> frozenset[Ability]:
+        """By its keys, flags, plugin and weights."""
+        return able.abilities(instance)
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""

@@ -45,7 +45,7 @@ def judge(snapshot: Snapshot, flags: Mapping[str, Value], own: Collection[str] =
         if option and option.dest in taken:
             text = f"is not for flags: {taken[option.dest]}"
         elif option and option.dest in seen:
-            text = f"is {seen[option.dest]} once more"
+            text = f"duplicates --{seen[option.dest]}"
         if option:
             seen[option.dest] = flag
         if text:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.problems import Frozen
-from rigwright.types import CatalogName, Flag, MemorySize, Name, OptionValue, Positive, Table, Text, Variable
+from rigwright.types import CatalogName, Flag, MemorySize, Name, OptionValue, Requests, Table, Text, Tokens, Variable
 
 # Keys that are written as an option each where they are set; `flags` may not name them.
 PLAIN = (
@@ -16,6 +16,9 @@ PLAIN = (
     *("max_num_batched_tokens", "dtype", "quantization", "kv_cache_dtype", "gpu_memory_utilization"),
     *("reasoning_parser", "tool_call_parser"),
 )
+
+# Cards, or processes on the CPU: a host has no more.
+Parts = Annotated[int, Field(ge=1, le=64, strict=True)]
 
 
 class Engine(EngineKeys):
@@ -28,24 +31,24 @@ class Engine(EngineKeys):
 class Warmup(Frozen):
     """Requests that are made before an instance is ready: the first ones compile."""
 
-    requests: Positive = Field(description="How many, one after the other.")
-    max_tokens: Positive = Field(default=16, description="Tokens of each answer.")
+    requests: int = Field(ge=1, le=1000, strict=True, description="How many, one after the other.")
+    max_tokens: Tokens = Field(default=16, description="Tokens of each answer.")
 
 
 class Variant(VariantKeys):
     """A serving recipe for vLLM. What is not set is left to vLLM."""
 
-    tensor_parallel_size: Positive | None = Field(
+    tensor_parallel_size: Parts | None = Field(
         default=None,
         description="Cards that share each layer; without it all that the other two leave. On the CPU: processes.",
     )
-    pipeline_parallel_size: Positive = Field(default=1, description="Groups of cards that have some layers each.")
-    data_parallel_size: Positive = Field(default=1, description="Groups of cards that have the whole model each.")
-    max_model_len: Positive | Literal["auto"] | None = Field(
+    pipeline_parallel_size: Parts = Field(default=1, description="Groups of cards that have some layers each.")
+    data_parallel_size: Parts = Field(default=1, description="Groups of cards that have the whole model each.")
+    max_model_len: Tokens | Literal["auto"] | None = Field(
         default=None, description="Tokens of one request and its answer; `auto` is what fits on the cards."
     )
-    max_num_seqs: Positive | None = Field(default=None, description="Requests served at once.")
-    max_num_batched_tokens: Positive | None = Field(default=None, description="Tokens computed in one step.")
+    max_num_seqs: Requests | None = Field(default=None, description="Requests served at once.")
+    max_num_batched_tokens: Tokens | None = Field(default=None, description="Tokens computed in one step.")
     dtype: Text | None = Field(default=None, description="Of weights and activations.")
     quantization: Text | None = Field(default=None, description="Of the weights, where their own config is not right.")
     kv_cache_dtype: Text | None = Field(default=None, description="Of the KV cache.")

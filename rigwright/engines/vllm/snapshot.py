@@ -14,11 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rigwright import files
 from rigwright.problems import Invalid, Problem
 
 KINDS = "bare|switch|text|int|float|count|count or auto|json|any|lora"
 Value = bool | int | float | str | list[Any] | dict[str, Any]
 """A flag's: True for a bare one; a list for several values, or JSON; a table for JSON."""
+
+LARGEST = 16 << 20  # bytes of a snapshot; those that are shipped have 90,000
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,8 @@ def read(path: Path) -> Snapshot:
         Invalid: it cannot be read, or is not what `python -m lab.vllm_snapshot` prints.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = files.content(path, LARGEST).decode()
+    except ValueError as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
     try:
         return parse(text)

@@ -1,4 +1,4 @@
-"""What vLLM says of itself when it starts, in the lines of its log. Files are those of vLLM 0.21.0."""
+"""What vLLM says of itself: in the lines of its log, and by what it counts. Files are those of vLLM 0.21.0."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from rigwright.engines.log import OF_CUDA, Begun, Cause
+from rigwright.engines.metrics import Names
 
 MARKS = (" KV cache size: ", " attention backend", "Model loading took ", "init engine (profile")
 # Each is a part of a message of vLLM's, torch's or the driver's.
@@ -34,6 +35,21 @@ CAUSES = (
     Cause("Mean acceptance length: 1.00", "what guesses ahead is not loaded, or its patch is not", check="V04"),
     Cause("Cannot use FA version 2", "cards before compute capability 8.0 have another backend", harmless=True),
     Cause("Unknown vLLM environment variable detected", "nothing of this version reads it", harmless=True),
+)
+# v1/metrics/loggers.py and v1/spec_decode/metrics.py
+COUNTS = Names(
+    progress=("vllm:iteration_tokens_total_count",),
+    running="vllm:num_requests_running",
+    waiting="vllm:num_requests_waiting",
+    kv_used="vllm:kv_cache_usage_perc",
+    prompt_tokens=("vllm:prompt_tokens_total",),
+    tokens="vllm:generation_tokens_total",
+    prefix_hits="vllm:prefix_cache_hits_total",
+    prefix_queries="vllm:prefix_cache_queries_total",
+    preemptions="vllm:num_preemptions_total",
+    drafts="vllm:spec_decode_num_drafts_total",
+    draft_tokens="vllm:spec_decode_num_draft_tokens_total",
+    accepted="vllm:spec_decode_num_accepted_tokens_total",
 )
 # v1/core/kv_cache_utils.py
 TOKENS = re.compile(r".*\bKV cache size: ([0-9]{1,3}(?:,[0-9]{3}){0,4}) tokens\b.*")

@@ -21,7 +21,7 @@ def bridges(
         joined: How two cards are joined, by nvidia-smi's numbers.
     """
     found = []
-    step = "seat the bridge anew; `nvidia-smi nvlink --status` says which links are away"
+    step = "reseat the bridge; `nvidia-smi nvlink --status` lists inactive links"
     for pair in rig.driver.nvlinks:
         one, other = (numbers.get(card) for card in pair)
         if one is None or other is None:
@@ -54,8 +54,8 @@ def peers(rig: Rig, state: State) -> list[Difference]:
         found.append(
             Difference(
                 f"no GGML_CUDA_P2P in the environment of instance {name}",
-                f"it is there in pid {pid}",
-                "take it out of the unit, or of systemd's own environment; its presence counts, not its value",
+                f"set in pid {pid}",
+                "remove it from the unit or from systemd's environment: its presence counts, not its value",
             )
         )
     return found

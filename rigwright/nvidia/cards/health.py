@@ -17,12 +17,12 @@ from rigwright.nvidia.difference import Difference
 FATAL_XIDS = {
     48: "a memory error that ECC could not correct",
     62: "its power controller halted",
-    63: "a piece of its memory is to be replaced at the next reset",
-    64: "a piece of its memory could not be replaced",
+    63: "a row of its memory is due for remapping at the next reset",
+    64: "a row of its memory could not be remapped",
     74: "an NVLink error",
     79: "it fell off the bus",
-    95: "a memory error that reached other programs",
-    119: "its firmware did not answer",
+    95: "an uncontained memory error",
+    119: "its firmware did not respond",
     120: "its firmware failed",
     154: "it needs a reset or a reboot",
 }
@@ -72,7 +72,7 @@ def trouble(
                 Difference(
                     f"no uncorrected memory error on card {number} at {gpu.address}",
                     str(gpu.uncorrected),
-                    f"{LOG}, stop what runs and reboot; if they come back, replace the card",
+                    f"{LOG}, stop the workload and reboot; if the errors return, replace the card",
                 )
             )
         action = recovery.get(gpu.address, "None")
@@ -95,7 +95,7 @@ def trouble(
         Difference(
             f"no Xid {code} of card {number} since boot",
             f"{count}: {FATAL_XIDS[code]}",
-            f"{LOG}; look the code up in NVIDIA's catalogue of Xids",
+            f"{LOG}; look up the code in NVIDIA's Xid catalogue",
         )
         for (number, code), count in sorted(xids.items())
     ]
@@ -115,11 +115,11 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
             continue
         found.append(
             Difference(
-                f"{wanted} lanes to card {number} at {gpu.address}",
+                f"a PCIe link width of x{wanted} to card {number} at {gpu.address}",
                 str(gpu.width),
-                "seat the card and its riser anew; look for a lane setting in the firmware"
+                "reseat the card and its riser; check the firmware for a bifurcation or link width setting"
                 if gpu.width < wanted
-                else "declare the width that is there in driver.pcie_link_width",
+                else "declare the actual width in driver.pcie_link_width",
             )
         )
     return found
@@ -145,10 +145,9 @@ def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterab
         if said:
             found.append(
                 Difference(
-                    f"no complaint of the kernel about card {number} at {address} since boot",
-                    f"{len(said)}, the last one: {said[-1].strip()}",
-                    "read `journalctl -k -b`; seat card and riser anew, or lower the slot's PCIe generation in the "
-                    "firmware",
+                    f"no kernel error messages about card {number} at {address} since boot",
+                    f"{len(said)}, the latest: {said[-1].strip()}",
+                    "see `journalctl -k -b`; reseat card and riser, or set the slot to a lower PCIe generation",
                 )
             )
     return found

@@ -41,8 +41,8 @@ def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differenc
             Difference(
                 f"a power limit of {wanted} W on card {index} at {address}",
                 "none" if there is None else f"{there:g} W",
-                "`systemctl restart rigwright-power`: a reset or another program has changed it; `journalctl -u "
-                "rigwright-power` says why if it stays",
+                "`systemctl restart rigwright-power`: a reset or another program changed it; if that does not help, "
+                "see `journalctl -u rigwright-power`",
             )
         )
     return found
@@ -61,7 +61,7 @@ def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differen
         Difference(
             f"at most {highest} MHz on card {index} at {address}",
             f"{gpus[address].clock_mhz:g} MHz",
-            "`systemctl restart rigwright-power`: a reset or another program has changed it",
+            "`systemctl restart rigwright-power`: a reset or another program changed it",
         )
         for index, _, address in numbered(rig, facts)
         if address in gpus and (gpus[address].clock_mhz or 0) > highest + CLOCK_STEP
@@ -69,20 +69,20 @@ def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differen
 
 
 def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Difference]:
-    """N23: the processor sees a card's whole memory, where the card can do that."""
+    """N23: Resizable BAR is enabled on each card that supports it."""
     found = []
     for index, card, address in numbered(rig, facts):
         said = memory.get(address, {}).get(BAR1, "")
         there = number(said.removesuffix(" MiB"))
         resizable = tuple(int(part) for part in card.capability.split(".")) >= RESIZABLE_FROM
-        wanted = card.vram_mib if resizable else SMALL_BAR
+        wanted, what = (card.vram_mib, "Resizable BAR enabled, with BAR1") if resizable else (SMALL_BAR, "BAR1")
         if there is not None and there < wanted:
             found.append(
                 Difference(
-                    f"a window of at least {wanted} MiB into the memory of card {index} at {address}",
+                    f"{what} of at least {wanted} MiB on card {index} at {address}",
                     said,
-                    "switch on Above 4G Decoding and Resizable BAR in the firmware, which an update of it switches "
-                    "off; an RTX 3090 may need a newer VBIOS too",
+                    "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX "
+                    "3090 may also need a newer VBIOS",
                 )
             )
     return found

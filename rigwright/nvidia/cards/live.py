@@ -116,15 +116,15 @@ def unset(rig: Rig, live: Live) -> dict[str, list[str]]:
                 note(f"restart {PERSISTENCE_UNIT}", f"persistence mode of {address} is {gpu.persistence}")
     if rig.driver.sets_cards:
         if live.applied != power_digest(rig):
-            note(f"restart {POWER_UNIT}", "the limits and clocks that are declared were not set")
+            note(f"restart {POWER_UNIT}", "the declared limits and clocks were not set")
         for gpu_index, (address, wanted) in enumerate(zip(places, rig.power_limits, strict=False)):
             card = live.gpus.get(address)
             if wanted is not None and not has_limit(card, wanted):
                 has = "no" if card is None or card.limit_w is None else f"{card.limit_w:g}"
-                note(f"restart {POWER_UNIT}", f"card {gpu_index} has {has} W, and {wanted} W are declared")
+                note(f"restart {POWER_UNIT}", f"card {gpu_index} is limited to {has} W, {wanted} W are declared")
     for name, value in rig.driver.sysctl.items():
         if live.sysctl.get(name) != str(value):
-            note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, and {value} is declared")
+            note("sysctl", f"{name} is {live.sysctl.get(name) or 'not there'}, {value} is declared")
     return found
 
 

@@ -60,13 +60,13 @@ class Box:
                 if gpu.uuid == uuid:
                     return gpu
             seen = f"the bus has {len(self.places)} of {self.declared} cards"
-            raise LookupError(f"card {gpu_index}, {uuid}, is away: it was at {place}, and {seen}")
+            raise LookupError(f"card {gpu_index}, {uuid}, is missing: it was at {place}, and {seen}")
         if gpu_index >= len(self.places):
             raise LookupError(f"card {gpu_index}: no such card on the bus, which has {len(self.places)}")
         for gpu in self.gpus:
             if gpu.address == self.places[gpu_index]:
                 return gpu
-        raise LookupError(f"card {gpu_index} at {self.places[gpu_index]}: the driver does not answer for it")
+        raise LookupError(f"card {gpu_index} at {self.places[gpu_index]}: the driver does not report it")
 
 
 def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | None) -> Orders:
@@ -80,7 +80,7 @@ def setting(box: Box, limits: Sequence[int | None], clocks: tuple[int, int] | No
     if len(set(limits)) > 1 and len(box.places) < box.declared and not box.recorded:
         seen = f"the bus has {len(box.places)} of {box.declared} cards"
         return Orders(
-            refused=(f"{seen}, their limits differ, and which one is away is not written down: nothing is set",)
+            refused=(f"{seen}, their limits differ, and it is not recorded which one is missing: nothing is set",)
         )
     given, refused, away = [], [], []
     for gpu_index, watts in enumerate(limits):
@@ -115,7 +115,7 @@ def resetting(box: Box) -> Orders:
             away.append(str(error))
             continue
         name = f"card {gpu_index} at {gpu.address}"
-        given.append(Order(f"{name}: clocks as they come", ("-i", gpu.uuid, "-rgc")))
+        given.append(Order(f"{name}: clocks reset to default", ("-i", gpu.uuid, "-rgc")))
         if gpu.usual_w is not None:
             usual = int(gpu.usual_w)
             given.append(Order(f"{name}: {usual} W, the default limit", ("-i", gpu.uuid, "-pl", str(usual))))
@@ -134,7 +134,7 @@ def placed(record: object, declared: int) -> dict[int, tuple[str, str]]:
 
 def _beyond(gpu: Gpu, watts: int) -> str:
     if gpu.least_w is None or gpu.most_w is None:
-        return "the card says no range"
+        return "the card reports no range"
     if gpu.least_w <= watts <= gpu.most_w:
         return ""
-    return f"the card takes {gpu.least_w:.2f} to {gpu.most_w:.2f} W"
+    return f"the card accepts {gpu.least_w:.2f} to {gpu.most_w:.2f} W"

@@ -21,7 +21,7 @@ MEMORY_SHARE = 0.97
 UNEXPLAINED_MIB = 256
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
-LOG = "read `journalctl -k -b -g NVRM`"
+LOG = "see `journalctl -k -b -g NVRM`"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
             Difference(
                 f"{len(rig.cards)} cards on the PCI bus",
                 str(len(facts.pci_cards)),
-                "reboot; if it stays away, look at its power and its seat",
+                "reboot; if it stays missing, check its power cables and reseat it",
             )
         )
     seen = {gpu.address: gpu for gpu in gpus}
@@ -60,8 +60,8 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
             found.append(
                 Difference(
                     f"card {number} at {address} to answer",
-                    f"nvidia-smi names {', '.join(sorted(seen))}",
-                    f"{LOG}, then reboot; `lspci -k -s {address}` names the driver that has it",
+                    f"nvidia-smi lists {', '.join(sorted(seen))}",
+                    f"{LOG}, then reboot; `lspci -k -s {address}` shows which driver holds it",
                 )
             )
             continue
@@ -71,10 +71,10 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
         enough = gpu.total_mib is not None and gpu.total_mib >= least
         declare = "declare the card that is there"
         rows = (
-            (gpu.index == number, f"number {number} to CUDA", str(gpu.index), "reboot: one before it does not answer"),
+            (gpu.index == number, f"CUDA device {number}", str(gpu.index), "reboot: a card before it does not respond"),
             (gpu.name == card.name, f"name {card.name}", gpu.name, declare),
             (gpu.capability == card.capability, f"compute capability {card.capability}", gpu.capability, declare),
-            (enough, f"at least {least} MiB", total, f"{declare}, or see whether ECC takes the memory"),
+            (enough, f"at least {least} MiB", total, f"{declare}, or check whether ECC uses the memory"),
         )
         found += [
             Difference(f"card {number} at {address} with {expected}", there, next_step)
@@ -102,7 +102,7 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
             Difference(
                 "one libcuda.so.1 in the loader's cache",
                 ", ".join(distinct) or "none",
-                "take every other one out of /etc/ld.so.conf.d and run `ldconfig`"
+                "remove all others from /etc/ld.so.conf.d and run `ldconfig`"
                 if distinct
                 else "install the driver's libraries",
             )
@@ -115,11 +115,11 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
                 Difference(
                     f"libcuda.so.1 of the loaded module's version {module}",
                     library,
-                    "reboot if the driver was upgraded; otherwise find out who put the library there",
+                    "reboot if the driver was upgraded; otherwise find out what put the library there",
                 )
             )
     if smi != module:
-        found.append(Difference(f"nvidia-smi to say {module}", smi, "reboot if the driver was upgraded"))
+        found.append(Difference(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
     branch = re.match(r"[0-9]+", module)
     if not branch or int(branch[0]) < minimum:
         found.append(Difference(f"branch {minimum} or later", module, "install a newer driver"))
@@ -139,7 +139,9 @@ def devices(
         nouveau: Whether that is loaded.
     """
     found = [
-        Difference(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0` and see why nothing does at boot")
+        Difference(
+            f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot"
+        )
         for path in CONTROL_FILES
         if path not in there
     ]
@@ -148,8 +150,8 @@ def devices(
             found.append(
                 Difference(
                     f"the driver nvidia on card {number} at {address}",
-                    "it does not have it",
-                    f"`lspci -k -s {address}` names the driver that has it",
+                    "another driver, or none",
+                    f"`lspci -k -s {address}` shows which driver holds it",
                 )
             )
         elif f"/dev/nvidia{minors[address]}" not in there:
@@ -157,7 +159,7 @@ def devices(
                 Difference(
                     f"the device /dev/nvidia{minors[address]} of card {number} at {address}",
                     "none",
-                    f"run `nvidia-modprobe -c {minors[address]}` and see why nothing does at boot",
+                    f"run `nvidia-modprobe -c {minors[address]}`, and find out why nothing does so at boot",
                 )
             )
     if nouveau:
@@ -196,16 +198,16 @@ def holders(
             lent = number in rig.lent
             if lent is not any(f"{holder.cgroup}/".startswith(f"{path}/") for path in ours):
                 continue
-            size = "an unknown share" if app.used_mib is None else f"{app.used_mib} MiB"
+            size = "an unknown amount" if app.used_mib is None else f"{app.used_mib} MiB"
             where = f"card {number} at {address}"
             found.append(
                 Difference(
-                    f"nothing of this rig on {where}, which is lent" if lent else f"nobody but this rig on {where}",
+                    f"nothing of this rig on {where}, which is lent" if lent else f"only this rig on {where}",
                     f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
                     f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
-                    "deploy, so that its unit sees its own cards alone"
+                    "re-run deploy, so that its unit sees only its own cards"
                     if lent
-                    else "end it, give it another card, or declare the card lent",
+                    else "stop it, give it another card, or declare the card lent",
                 )
             )
         sizes = [app.used_mib for app in here]
@@ -216,9 +218,9 @@ def holders(
         if rest > UNEXPLAINED_MIB:
             found.append(
                 Difference(
-                    f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use beside compute processes",
+                    f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use outside compute processes",
                     f"{rest} MiB",
-                    "run `nvidia-smi`: processes of type G are a desktop's, which belongs on another card",
+                    "run `nvidia-smi`: processes of type G belong to a desktop, which should use another card",
                 )
             )
     return found

@@ -40,7 +40,7 @@ def sections(status: int, stdout: str, stderr: str = "") -> dict[str, dict[str, 
         elif line.strip():
             section = line.strip()
     if not found:
-        raise ValueError("nvidia-smi names no card")
+        raise ValueError("nvidia-smi lists no card")
     return found
 
 
@@ -80,5 +80,5 @@ def joined(status: int, stdout: str, stderr: str = "") -> dict[tuple[int, int], 
                 if matched := NUMBERED.fullmatch(column):
                     found[int(row[1]), int(matched[1])] = cell
     if not columns:
-        raise ValueError("nvidia-smi prints no table of how cards are joined")
+        raise ValueError("nvidia-smi prints no topology table")
     return found

@@ -106,7 +106,7 @@ def gpus(status: int, stdout: str, stderr: str = "") -> tuple[Gpu, ...]:
     """
     lines = answer(status, stdout, stderr)
     if not lines:
-        raise ValueError("nvidia-smi names no card")
+        raise ValueError("nvidia-smi lists no card")
     return tuple(_gpu(line) for line in lines)
 
 
@@ -131,7 +131,7 @@ def those_that_answer(status: int, stdout: str) -> tuple[tuple[Gpu, ...], str]:
         except ValueError as error:
             failed = failed or str(error)
     if not found:
-        raise ValueError(failed or "nvidia-smi names no card")
+        raise ValueError(failed or "nvidia-smi lists no card")
     return tuple(found), failed
 
 
@@ -173,13 +173,15 @@ def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
     if status in TIMED_OUT:
         raise ValueError(f"nvidia-smi did not answer within {TIMEOUT} s")
     if status == 127:
-        raise ValueError("there is no nvidia-smi")
+        raise ValueError("nvidia-smi is not installed")
     # a card that is lost ends it after the rows of those before it
     words = [line for line in [*lines, *stderr.splitlines()] if line.strip() and not ROW.match(line)]
     if status != 0:
-        raise ValueError(f"nvidia-smi says: {words[0].strip()}" if words else f"nvidia-smi ended with status {status}")
+        raise ValueError(
+            f"nvidia-smi reports: {words[0].strip()}" if words else f"nvidia-smi ended with status {status}"
+        )
     if NO_DEVICES in lines:
-        raise ValueError(f"nvidia-smi says: {NO_DEVICES}")
+        raise ValueError(f"nvidia-smi reports: {NO_DEVICES}")
     return lines
 
 
@@ -191,7 +193,7 @@ def fields(line: str, count: int) -> list[str]:
     """
     found = [field.strip() for field in line.split(",", count - 1)]
     if len(found) != count or not ROW.match(line):
-        raise ValueError(f"nvidia-smi says: {line}")
+        raise ValueError(f"nvidia-smi reports: {line}")
     return found
 
 
@@ -205,7 +207,7 @@ def _gpu(line: str) -> Gpu:
     bus = said["pci.bus_id"]
     for field in ("uuid", "driver_version", "compute_cap", "persistence_mode", "name"):
         if said[field].startswith("[") and said[field] not in UNSAID:
-            raise ValueError(f"nvidia-smi says {said[field]} of the card at {bus_address(bus)}")
+            raise ValueError(f"nvidia-smi reports {said[field]} for the card at {bus_address(bus)}")
 
     def count(field: str) -> int | None:
         return _count(said[field], field, bus)
@@ -236,5 +238,5 @@ def _count(text: str, what: str, bus: str) -> int | None:
     if text in UNSAID:
         return None
     if not re.fullmatch(r"[0-9]{1,15}", text):
-        raise ValueError(f"nvidia-smi says {text or 'nothing'} for {what} of the card at {bus_address(bus)}")
+        raise ValueError(f"nvidia-smi reports {text or 'nothing'} for {what} of the card at {bus_address(bus)}")
     return int(text)

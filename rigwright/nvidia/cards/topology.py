@@ -143,7 +143,7 @@ def topology(told: Told) -> Topology:
 def _answer(told: Told, key: str) -> tuple[int, str]:
     rows = told.many(key)
     if not rows:
-        raise ValueError("nvidia-smi was not asked")
+        raise ValueError("nvidia-smi was not run")
     status, said = rows[0]
     return status, said
 

@@ -32,11 +32,11 @@ def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
     found = []
     if BROKEN[0] <= version < BROKEN[1]:
         found.append(
-            f"{name} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: take a toolkit up to 13.1, or from 13.2.2 on"
+            f"{name} miscompiles low-bit quants, as 13.2.0 and 13.2.1 do: use a toolkit up to 13.1, or 13.2.2 and later"
         )
     capabilities = sorted({numbers(card.capability) for card in rig.cards})
     if any(one >= (10, 0) for one in capabilities) and version < BLACKWELL_MINIMUM:
-        found.append(f"{name} knows no Blackwell card: take a toolkit from 12.8 on")
+        found.append(f"{name} does not support Blackwell cards: use toolkit 12.8 or later")
     if any(one < CAPABILITY_MINIMUM for one in capabilities) and version >= (13, 0):
-        found.append(f"{name} knows no card older than Turing: take a toolkit 12.x")
+        found.append(f"{name} does not support cards older than Turing: use a toolkit 12.x")
     return found

@@ -90,7 +90,7 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
     if not kernel:
         image = "amd64" if facts.os_id == "debian" else "generic"
         refuse.append(
-            f"no kernel metapackage is installed for {facts.kernel}, so that modules would not follow the kernel: "
+            f"no kernel metapackage is installed for {facts.kernel}, so modules would not follow kernel updates: "
             f"install linux-image-{image} and boot its kernel"
         )
     if not layout.prebuilt and facts.secure_boot == "on" and not facts.key_enrolled:
@@ -104,7 +104,7 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
     if there:
         reasons.append(f"{there} is replaced: {'; '.join(wrong)}")
     if layout.prebuilt:
-        reasons.append("its modules are signed and made for each kernel, so the kernel is held with them")
+        reasons.append("its modules are signed and prebuilt for each kernel, so the kernel is held with them")
     return DriverPlan(
         action="migrate" if there else "install",
         source=offer.source,
@@ -129,27 +129,27 @@ def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen
     """What stands in the way of any driver."""
     found = []
     if not cards:
-        found.append("no card is declared, and none is on the bus: declare the cards")
+        found.append("no card is declared or on the PCI bus: declare the cards")
     if facts.architecture != "x86_64":
-        found.append(f"the processor is {facts.architecture}: drivers are known for x86_64 alone")
+        found.append(f"the processor is {facts.architecture}: drivers are known only for x86_64")
     systems = sorted({system for offer in known.offers for system in offer.systems})
     if facts.system not in systems:
-        found.append(f"no archive of drivers is known for {facts.system}: install one of {', '.join(systems)}")
+        found.append(f"no driver archive is known for {facts.system}: install one of {', '.join(systems)}")
     if facts.run_files:
         found.append(
-            f"{', '.join(facts.run_files)} is from a .run file, which writes over packages' files: run "
+            f"{', '.join(facts.run_files)} comes from a .run file, which overwrites packaged files: run "
             "`nvidia-uninstall` and reboot"
         )
     if facts.persistence:
         option = "--runtime " if facts.persistence == "masked-runtime" else ""
         found.append(
-            f"{PERSISTENCE_UNIT} is masked, and cards keep no settings without it: run `systemctl unmask "
+            f"{PERSISTENCE_UNIT} is masked, and cards lose their settings without it: run `systemctl unmask "
             f"{option}{PERSISTENCE_UNIT}`"
         )
     own = facts.system.replace("-", "").replace(".", "")
     found += [
-        f"{file} names NVIDIA's archive for {release}, and this is {facts.system}: remove it, and the packages that "
-        "came from there"
+        f"{file} names NVIDIA's archive for {release}, but this is {facts.system}: remove it and the packages "
+        "installed from it"
         for release, file in facts.nvidia_sources
         # ours is written anew, for the release that the distribution was upgraded to
         if release != own and file != SOURCE
@@ -168,10 +168,10 @@ def _options(
     bounds = [f"at least {known.minimum}"]
     tops = [last] if last is not None else []
     if last is not None:
-        bounds.append(f"at most {last}, the last one for some of the cards")
+        bounds.append(f"at most {last}, the last branch for some of the cards")
     if flavour == "proprietary":
         tops.append(known.last_proprietary)
-        bounds.append(f"at most {known.last_proprietary}, the last one with proprietary modules")
+        bounds.append(f"at most {known.last_proprietary}, the last branch with proprietary modules")
     most = min(tops, default=999)
     fitting = [(branch, one) for branch, one in published if known.minimum <= branch <= most]
     exact = locked(rig, facts.system)
@@ -188,8 +188,8 @@ def _options(
         asked += [f"source {keys.source}"] if keys.source is not None else []
         listing = ", ".join(f"{branch} in {WORDS[one.source]}" for branch, one in sorted(published, key=_number))
         refuse.append(
-            f"no driver for {facts.system} with {' and '.join(asked) or 'any branch'} will do: {', '.join(bounds)} is "
-            f"needed, and published are {listing}: {_way(bool(fitting), bool(asked))}"
+            f"no suitable driver for {facts.system} with {' and '.join(asked) or 'any branch'}: "
+            f"{', '.join(bounds)} is required, published are {listing}: {_way(bool(fitting), bool(asked))}"
         )
     ranks = {branch: rank for rank, branch in enumerate(known.preferred)}
     return sorted(chosen, key=lambda one: (ranks.get(one[0], len(ranks)), one[0]))
@@ -198,16 +198,16 @@ def _options(
 def _unlocked(facts: DriverFacts, known: Tables, chosen: list[tuple[int, Offer]]) -> str:
     path, branch = known.archive(facts.system).path, chosen[0][0]
     return (
-        f"no driver is locked for {facts.system}, and what comes from NVIDIA's archive must be: write "
+        f"no driver is locked for {facts.system}, as NVIDIA's archive requires: add "
         f'[inputs."driver-{facts.system}"] with kind = "deb", sources = ["nvidia:{path}"] and version = '
-        f'"{branch}...", the exact one, into catalog/ beside the inventory, and run `rigwright lock`'
+        f'"{branch}...", the exact one, to catalog/ next to the inventory, and run `rigwright lock`'
     )
 
 
 def _way(fitting: bool, asked: bool) -> str:
     if fitting and asked:
-        return "take driver.branch or driver.source out of the inventory, or name one of those that will do"
-    return "install another release of the distribution, or take out the cards that ask for something else"
+        return "remove driver.branch or driver.source from the inventory, or choose one of those that fit"
+    return "install another release of the distribution, or remove the cards that need something else"
 
 
 def _number(one: tuple[int, Offer]) -> int:
@@ -217,12 +217,12 @@ def _number(one: tuple[int, Offer]) -> int:
 def _branch_reason(rig: Rig, branch: int, offer: Offer, known: Tables, facts: DriverFacts) -> str:
     where = f"branch {branch} from {WORDS[offer.source]}"
     if rig.driver.branch is not None:
-        return f"{where}: driver.branch says so"
+        return f"{where}: set by driver.branch"
     if exact := locked(rig, facts.system):
         return f"{where}: {exact.version} is locked for {facts.system}"
     if branch == known.preferred[0]:
-        return f"{where}: the one with the longest support"
-    return f"{where}: {known.preferred[0]} is not to be had for {facts.system} as the inventory and cards ask"
+        return f"{where}: the branch with the longest support"
+    return f"{where}: {known.preferred[0]} is not available for {facts.system} as inventory and cards require"
 
 
 def _console(facts: DriverFacts) -> str:
@@ -230,9 +230,9 @@ def _console(facts: DriverFacts) -> str:
     key = "/var/lib/dkms/mok.pub" if facts.os_id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
     make = "dkms generate_mok" if facts.os_id == "debian" else "update-secureboot-policy --new-key"
     return (
-        "Secure Boot is on, and the firmware does not trust modules that this host builds: switch it off in the "
-        f"firmware, or install dkms and mokutil, run `{make}` and `mokutil --import {key}`, reboot, and enrol the key "
-        "at the console"
+        "Secure Boot is on, and the firmware does not trust modules built on this host: disable it in the "
+        f"firmware, or install dkms and mokutil, run `{make}` and `mokutil --import {key}`, reboot, and enrol "
+        "the key at the console"
     )
 
 
@@ -246,23 +246,23 @@ def _reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought:
         brought: The kernel that they are made for; empty where that is any.
     """
     if facts.nouveau or any(card.bound == "nouveau" for card in facts.cards):
-        return "nouveau has the cards"
+        return "nouveau is bound to the cards"
     if facts.module and (facts.module != version or facts.module_open != (flavour == "open")):
         loaded = "open" if facts.module_open else "proprietary"
         return f"the {loaded} module {facts.module} stays loaded until then"
     if brought and brought != facts.kernel:
-        return f"the modules are for kernel {brought} or later, and {facts.kernel} runs"
+        return f"the modules are for kernel {brought} or later, the running one is {facts.kernel}"
     return ""
 
 
 def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms: bool) -> tuple[str, ...]:
     found = []
     if dkms and facts.secure_boot == "unknown":
-        found.append("whether Secure Boot is on cannot be read: if it is, the firmware must trust DKMS's key first")
+        found.append("the state of Secure Boot cannot be read: if it is on, enrol DKMS's key first")
     # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1153
     turing = [card for card in cards if card.generation.name == "Turing"]
     if turing and branch >= 595 and numbers(facts.kernel.split("-")[0]) >= (7, 0):
-        found.append(f"an RTX 2080 has failed with branch 595 and kernel 7.0: look whether {names(turing)} answers")
+        found.append(f"an RTX 2080 failed with branch 595 and kernel 7.0: check that {names(turing)} answers")
     return tuple(found)
 
 
@@ -291,6 +291,6 @@ def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, .
         options=(options := tuple(rig.driver.module_options.items())),
         dkms=dkms,
         reboot=_reboot(facts, flavour=flavour, version=there.version) or late(options, facts.params),
-        why=(f"{there} will do: it stays, and is held",),
+        why=(f"{there} is suitable: it stays, and is held",),
         warnings=_warnings(facts, cards, branch, dkms=dkms),
     )

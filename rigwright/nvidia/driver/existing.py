@@ -32,7 +32,7 @@ class Existing:
 
     def __str__(self) -> str:
         modules = f"{self.flavour} modules" if self.flavour else "no modules"
-        return f"{self.version} with {modules} from {self.origin or 'no archive that apt knows'}"
+        return f"{self.version} with {modules} from {self.origin or 'no archive known to apt'}"
 
 
 def existing(rig: Rig, facts: DriverFacts) -> Existing | None:
@@ -71,11 +71,11 @@ def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour,
     if there.branch < known.minimum:
         found.append(f"branch {there.branch} is older than {known.minimum}")
     if last is not None and there.branch > last:
-        found.append(f"branch {there.branch} drives none of the cards whose last one is {last}")
+        found.append(f"branch {there.branch} does not support the cards whose last branch is {last}")
     if keys.branch is not None and there.branch != keys.branch:
         found.append(f"driver.branch is {keys.branch}")
     if there.source is None:
-        found.append("it is from no archive that is accepted")
+        found.append("it does not come from an accepted archive")
     elif keys.source is not None and there.source != keys.source:
         found.append(f'driver.source is "{keys.source}"')
     # where the cards leave the choice, the flavour that is there will do
@@ -85,7 +85,7 @@ def against(there: Existing, rig: Rig, cards: tuple[Seen, ...], wanted: Flavour,
         found.append("it has no kernel modules")
     elif there.flavour != wanted and not (free and there.flavour in possible(cards)):
         bound = names([card for card in cards if there.flavour not in card.generation.flavours or card.fails_open])
-        found.append(f"{bound or 'the inventory'} asks for {wanted} modules")
+        found.append(f"{bound or 'the inventory'} requires {wanted} modules")
     return found
 
 

@@ -92,7 +92,7 @@ def settings(
         ValueError: an archive without its key, or the other way round.
     """
     if bool(archive) != bool(key):
-        raise ValueError("an archive goes with its key: one is there without the other")
+        raise ValueError("archive and key go together: one is missing")
     files = {
         PREFERENCES: render("nvidia_driver/preferences.j2", owned=OWNED, pin=(pin or plan.pin).rstrip("\n")),
         UNATTENDED: render("nvidia_driver/unattended.j2", owned=OWNED, patterns=patterns(plan)),

@@ -40,21 +40,23 @@ def read(text: str) -> Key:
         ValueError: it is none, or holds more than one.
     """
     if not _ARMOUR.fullmatch(text.replace("\r\n", "\n")):
-        raise ValueError("is no armoured OpenPGP key")
+        raise ValueError("is not an ASCII-armoured OpenPGP key")
     try:
         packets: list[Packet] = list(PacketPile.from_bytes(text.encode()))
     except RuntimeError:
-        raise ValueError("is no whole OpenPGP key") from None
+        raise ValueError("is not a complete OpenPGP key") from None
     keys = [one for one in packets if one.tag == Tag.PublicKey]
     if len(keys) != 1:
         raise ValueError(f"holds {len(keys)} keys, not one")
     (key,) = keys
     if key.body[:1] != b"\x04":
         version = key.body[0] if key.body else "unknown"
-        raise ValueError(f"is an OpenPGP key of version {version}: apt of Debian 12 and Ubuntu 22.04 knows 4 alone")
+        raise ValueError(
+            f"is an OpenPGP key of version {version}: apt on Debian 12 and Ubuntu 22.04 only supports version 4"
+        )
     signatures = [one for one in packets if one.tag == Tag.Signature]
     if key.fingerprint is None or key.key_created is None or any(one.signature_type is None for one in signatures):
-        raise ValueError("is no whole OpenPGP key")
+        raise ValueError("is not a complete OpenPGP key")
     said = [one for one in signatures if _of_itself(one, key)]
     newest = max(said, key=_weight, default=None)
     lasts = _seconds(newest) if newest else 0

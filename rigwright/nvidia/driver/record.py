@@ -59,9 +59,9 @@ def drift(there: Record | None, kernel: str, module: str, packages: Mapping[str,
         module: Version of the loaded module.
         packages: Each installed package of the driver, with its version.
     """
-    step = "`journalctl` and /var/log/apt/history.log say who changed it; check everything, then deploy again"
+    step = "see `journalctl` and /var/log/apt/history.log for what changed it; check everything, then re-run deploy"
     if there is None:
-        return [Difference("a record of the driver by the last deploy", "none", "deploy again")]
+        return [Difference("a record of the driver by the last deploy", "none", "re-run deploy")]
     changed = [
         f"{name} {packages.get(name, 'gone')}"
         for name, version in sorted(there.packages.items())
@@ -103,14 +103,16 @@ def vitals(
 
         now, limit = degrees("Current Temp"), degrees("Slowdown Temp")
         left, least = degrees("T.Limit Temp"), degrees("Slowdown T.Limit Temp")
-        cool = "look at fans, dust and airflow"
+        cool = "check fans, dust and airflow"
         if now is not None and limit is not None and now >= limit:
             found.append(
-                Difference(f"card {index} at {address} below {limit:g} C, where it slows down", f"{now:g} C", cool)
+                Difference(f"card {index} at {address} below {limit:g} C, where it throttles", f"{now:g} C", cool)
             )
         elif left is not None and least is not None and left <= least:
             found.append(
-                Difference(f"card {index} at {address} below where it slows down", f"{least - left:g} C above", cool)
+                Difference(
+                    f"card {index} at {address} below its throttling temperature", f"{least - left:g} C above", cool
+                )
             )
         vbios = gpus[address].vbios if address in gpus else ""
         if vbios and had.get(address, vbios) not in ("", vbios):
@@ -118,7 +120,7 @@ def vitals(
                 Difference(
                     f"VBIOS {had[address]} on card {index} at {address}",
                     vbios,
-                    "if nobody has updated it, it is another card; deploy again to have it written down",
+                    "if it was not updated, this is another card; re-run deploy to record it",
                 )
             )
     return found

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rigwright import toml
+from rigwright.addresses import HttpUrl
 from rigwright.problems import Frozen
 from rigwright.types import (
     Archive,
@@ -17,7 +18,6 @@ from rigwright.types import (
     FileName,
     Fingerprint,
     Flavour,
-    HttpUrl,
     Name,
     Positive,
     RelativePath,

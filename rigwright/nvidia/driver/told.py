@@ -9,8 +9,8 @@ from rigwright.nvidia.driver.choice import WORDS, DriverPlan, Refused
 from rigwright.nvidia.driver.existing import existing
 from rigwright.nvidia.driver.found import DriverFacts
 
-ADVICE = {"install": "would be installed", "adopt": "would be kept as it is", "migrate": "would replace it"}
-WILL = {"install": "will be installed", "adopt": "stays as it is, and is held", "migrate": "will replace it"}
+ADVICE = {"install": "would be installed", "adopt": "would stay unchanged", "migrate": "would replace it"}
+WILL = {"install": "will be installed", "adopt": "stays unchanged, and is held", "migrate": "will replace it"}
 
 
 def found(rig: Rig, facts: DriverFacts) -> str:
@@ -36,10 +36,10 @@ def sentences(rig: Rig, facts: DriverFacts, made: DriverPlan | Refused) -> list[
     """
     managed, said = rig.driver.managed, [f"there now: {found(rig, facts)}"]
     if isinstance(made, Refused):
-        return said + [f"a managed one would be refused: {reason}" for reason in made.reasons if not managed]
+        return said + [f"a managed driver would be refused: {reason}" for reason in made.reasons if not managed]
     what = named(made)
     said.append(
-        f"{what} {WILL[made.action]}" if managed else f"a managed one would be {what}, and {ADVICE[made.action]}"
+        f"{what} {WILL[made.action]}" if managed else f"a managed driver would be {what}, and {ADVICE[made.action]}"
     )
     there = {one.name for one in facts.packages}
     lists = (

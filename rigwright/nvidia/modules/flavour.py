@@ -59,34 +59,34 @@ def flavour_of(rig: Rig, cards: tuple[Seen, ...], refuse: list[str]) -> tuple[Fl
         least = [card for card in cards if "open" not in card.generation.flavours]
         most = [card for card in cards if "proprietary" not in card.generation.flavours]
         refuse.append(
-            f"no kernel module drives all cards: {names(least)} only by proprietary ones, {names(most)} only by open "
-            "ones: take the ones or the others out of this host"
+            f"no kernel module supports all cards: {names(least)} need proprietary modules, {names(most)} open "
+            "ones: move one of them to another host"
         )
         return asked or "open", ""
     if asked and asked not in both:
         against = [card for card in cards if asked not in card.generation.flavours]
         refuse.append(
-            f'driver.flavour is "{asked}", and {names(against)} works with {both[0]} modules alone: take the key out, '
-            "or the card"
+            f'driver.flavour is "{asked}", and {names(against)} works only with {both[0]} modules: remove the '
+            "key, or the card"
         )
         return asked, ""
     chosen: Flavour = asked or both[0]
     if asked:
-        why = "driver.flavour says so"
+        why = "set by driver.flavour"
     elif len(both) == 1:
         bound = [card for card in cards if card.generation.flavours == both]
-        why = f"{names(bound)} works with no others, and one module drives all cards"
+        why = f"{names(bound)} works with no others, and one module serves all cards"
     elif delicate and not rig.driver.open_despite_cards:
         chosen = "proprietary"
-        why = f"{names(delicate)} is known to fail with open ones"
+        why = f"{names(delicate)} is known to fail with open modules"
     else:
-        why = "all cards work with them"
+        why = "all cards work with these modules"
     if chosen == "open" and delicate:
         if not rig.driver.open_despite_cards:
-            way = ' say driver.flavour = "proprietary",' if "proprietary" in both else ""
+            way = ' set driver.flavour = "proprietary",' if "proprietary" in both else ""
             refuse.append(
-                f"{names(delicate)} is known to fail with open modules, which it would get since {why}:{way} put the "
-                "card into another host, or try it with driver.open_despite_cards = True"
+                f"{names(delicate)} is known to fail with open modules, which it would get because {why}:{way} move "
+                "the card to another host, or try driver.open_despite_cards = True"
             )
         why += f"; driver.open_despite_cards accepts that {names(delicate)} may be lost"
     return chosen, f"{chosen} modules: {why}"

@@ -39,12 +39,18 @@ def flavour(rig: Rig, facts: DriverFacts, state: State) -> list[Difference]:
         return [Difference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
     wanted = flavours(rig, facts)
     if not wanted:
-        return [Difference("cards that one kernel module drives", "some for each flavour", "take the ones out")]
+        return [
+            Difference(
+                "cards that one kernel module supports",
+                "some that need open and some that need proprietary modules",
+                "move one kind to another host",
+            )
+        ]
     words = " or ".join(wanted)
     loaded: Flavour = "open" if facts.module_open else "proprietary"
     found = []
     if loaded not in wanted:
-        step = "deploy again" if rig.driver.managed else "install the packages of that flavour"
+        step = "re-run deploy" if rig.driver.managed else "install the packages of that flavour"
         found.append(Difference(f"the {words} kernel module", f"the {loaded} one is loaded", f"{step} and reboot"))
     for release in dict.fromkeys((state.running, state.newest.release)):
         licence = state.module(release).license
@@ -53,7 +59,7 @@ def flavour(rig: Rig, facts: DriverFacts, state: State) -> list[Difference]:
             found.append(
                 Difference(
                     f"the {words} module for kernel {release}",
-                    f"one with the licence {licence}",
+                    f"a module with the licence {licence}",
                     "remove the other flavour's module packages: the next boot loads it",
                 )
             )
@@ -77,7 +83,7 @@ def on_disk(loaded: str, state: State, installed: str = "") -> list[Difference]:
                 if loaded
                 else f"a module nvidia for kernel {state.running}",
                 here or "none",
-                "reboot if the driver was upgraded; otherwise install it again",
+                "reboot if the driver was upgraded; otherwise reinstall it",
             )
         )
     newest = state.newest
@@ -100,8 +106,8 @@ def dkms(state: State) -> list[Difference]:
         Difference(
             f"DKMS to have nvidia {one.version} installed or not at all",
             one.state,
-            f"`dkms status` names it: `dkms remove` it with --all, or install linux-headers-{state.running} and run "
-            "`dkms autoinstall`",
+            f"see `dkms status`: `dkms remove --all` it, or install linux-headers-{state.running} and run `dkms "
+            "autoinstall`",
         )
         for one in state.dkms
         if one.state == "broken" or (one.state == "added" and not one.kernel)
@@ -118,7 +124,7 @@ def dkms(state: State) -> list[Difference]:
                 Difference(
                     f"DKMS to have {f'nvidia {wanted}' if wanted else 'nvidia'} installed for kernel {release}",
                     said or "nothing for it",
-                    f"install linux-headers-{release} and run `dkms autoinstall -k {release}`; if that fails read its "
+                    f"install linux-headers-{release} and run `dkms autoinstall -k {release}`; if that fails, see its "
                     "make.log below /var/lib/dkms",
                 )
             )
@@ -126,7 +132,7 @@ def dkms(state: State) -> list[Difference]:
             Difference(
                 f"the module nvidia {one.version} that DKMS has built for kernel {release}",
                 f"another one {one.remark}",
-                f"something has written over it: `dkms install --force` what `dkms status` names, with -k {release}",
+                f"it was overwritten: `dkms install --force -k {release}` what `dkms status` lists",
             )
             for one in whole
             if "Differences" in one.remark
@@ -152,7 +158,7 @@ def signed(secure_boot: str, state: State) -> list[Difference]:
         Difference(
             f"a signed module for kernel {one.release}, since Secure Boot is on",
             "no signature",
-            "take the distribution's built modules, or enrol DKMS's key at the console, or switch Secure Boot off",
+            "use the distribution's prebuilt modules, enrol DKMS's key at the console, or disable Secure Boot",
         )
         for one in ones
         if one.version and not one.signer
@@ -166,14 +172,14 @@ def settings(rig: Rig, state: State) -> list[Difference]:
         Difference(
             f"module option {one.name}={one.value}",
             one.now,
-            "take it out of the inventory: this driver does not know it"
+            "remove it from the inventory: this driver does not have it"
             if one.loaded is None and state.params
-            else "deploy again with --reboot: an option counts from when the module is loaded",
+            else "re-run deploy with --reboot: options apply when the module is loaded",
         )
         for one in differing(rig.driver.module_options.items(), state.params)
     ]
     found += [
-        Difference(f"sysctl {name} {value}", values.get(name) or "none", "deploy again: something else has set it")
+        Difference(f"sysctl {name} {value}", values.get(name) or "none", "re-run deploy: something else changed it")
         for name, value in sorted(rig.driver.sysctl.items())
         if values.get(name) != str(value)
     ]

@@ -26,7 +26,7 @@ class Option:
         """That in words."""
         if self.loaded is None:
             return "no such option"
-        return "the driver's own choice" if self.loaded == UNSET else self.loaded
+        return "the driver's default" if self.loaded == UNSET else self.loaded
 
 
 def parameters(text: str) -> tuple[tuple[str, str], ...]:
@@ -57,9 +57,9 @@ def late(options: Iterable[tuple[str, int]], params: Iterable[tuple[str, str]]) 
     One that the module does not know it would not know after a reboot.
     """
     return "; ".join(
-        f"the module is loaded with {one.name}={one.now}, and {one.value} is declared"
+        f"the module is loaded with {one.name}={one.now}, {one.value} is declared"
         if one.now == one.loaded
-        else f"the module is loaded without {one.name}, and {one.value} is declared"
+        else f"the module is loaded without {one.name}, {one.value} is declared"
         for one in differing(options, params)
         if one.loaded is not None
     )

@@ -49,18 +49,19 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
     if seen.complaints:
         if gone := _others(seen, one):
             return [
-                f"{one.version} is not to be had: the archive has {', '.join(gone)}; name one of those in catalog/ "
-                "beside the inventory and run `rigwright lock`, or name a mirror that still has it"
+                f"{one.version} is not available: the archive has {', '.join(gone)}; set one of those in catalog/ "
+                "next to the inventory and run `rigwright lock`, or name a mirror that still has it"
             ]
-        return [f"apt finds no way: {'; '.join(seen.complaints)}"]
+        return [f"apt cannot resolve it: {'; '.join(seen.complaints)}"]
     found = []
     if surplus := [name for name in seen.removed if name not in one.plan.removed]:
         found.append(
-            f"apt would remove {', '.join(surplus)}: remove or update those yourself if they can go, then deploy again"
+            f"apt would remove {', '.join(surplus)}: remove or update them yourself if you do not need them, then "
+            "re-run deploy"
         )
     modules = [name for name, *_ in seen.installed if PREBUILT.fullmatch(name)]
     found += [
-        f"{one.kernel} would bring kernel {kernel}, for which the archive has no modules yet: try again when it has"
+        f"{one.kernel} would bring kernel {kernel}, for which the archive has no modules yet: try again later"
         for kernel in seen.kernels
         if one.kernel and not any(name.endswith(f"-{kernel}") for name in modules)
     ]
@@ -69,13 +70,13 @@ def objections(seen: Simulation, one: Wanted) -> list[str]:
         branch = driver.partition(".")[0]
         if one.version and driver != one.version:
             found.append(
-                f"{package.name} would come as {driver}, and {one.version} is wanted: its name hides another "
-                "driver, or an archive has taken ours away; `apt-cache policy` names it"
+                f"{package.name} would be installed as {driver} instead of {one.version}: it is a transitional "
+                "package, or an archive dropped the locked one; see `apt-cache policy`"
             )
         elif branch != str(one.plan.branch):
             found.append(
-                f"{package.name} would come as {driver}, of branch {branch} and not {one.plan.branch}: its "
-                "name hides another driver; name the branch that you want in driver.branch"
+                f"{package.name} would be installed as {driver} of branch {branch} instead of {one.plan.branch}: it "
+                "is a transitional package; set the branch that you want in driver.branch"
             )
         elif one.hashes and package.name not in one.hashes:
             found.append(f"{package.name} {package.version} is not in the lock: run `rigwright lock --refresh`")

@@ -39,7 +39,7 @@ UNREACHABLE = re.compile(
 )
 # timeout's own status, and the one of a command that only SIGKILL could end (coreutils manual)
 TIMED_OUT = (124, 137)
-MOVE = "`rigwright upgrade` moves it, or lock what you want"
+MOVE = "run `rigwright upgrade`, or lock what you want"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -60,7 +60,7 @@ def one_piece(facts: DriverFacts) -> list[Difference]:
     if len(versions) > 1:
         said = "; ".join(f"{version}: {listed(names)}" for version, names in sorted(versions.items()))
         found.append(
-            Difference("one driver version in all packages", said, "run `apt-get -s install -f`, then deploy again")
+            Difference("one driver version in all packages", said, "run `apt-get -s install -f`, then re-run deploy")
         )
     stacks: dict[bool, list[str]] = {}
     for one in ones:
@@ -69,17 +69,17 @@ def one_piece(facts: DriverFacts) -> list[Difference]:
     if len(stacks) > 1:
         found.append(
             Difference(
-                "packages of one stack, the servers' or the desktops'",
+                "packages of one kind, server or desktop",
                 f"{listed(stacks[True])} beside {listed(stacks[False])}",
-                "remove the ones that are not of the driver in use",
+                "remove those that do not belong to the driver in use",
             )
         )
     empty = [one for one in ones if (named := NAMED_BRANCH.fullmatch(one.name)) and not of_branch(one, named[1])]
     found += [
         Difference(
             f"a driver of the branch that {one.name} is named after",
-            f"{one.driver}: it is there for the transition alone",
-            f"`apt-get remove {one.name}`: the branch's packages stay",
+            f"{one.driver}: it is a transitional package",
+            f"`apt-get remove {one.name}`: the branch's own packages stay",
         )
         for one in empty
     ]
@@ -101,15 +101,13 @@ def of_lock(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> li
     """
     library = facts.library
     if library is None:
-        return [Difference(f"the packages of driver {version}", "none", "deploy again")]
+        return [Difference(f"the packages of driver {version}", "none", "re-run deploy")]
     there = {one.name: one.version for one in facts.packages}
     other = {name: there[name] for name in there.keys() & packages.keys() if there[name] != packages[name]}
     found = []
     if library.driver != version:
         found.append(
-            Difference(
-                f"the locked driver {version}", library.driver, "`rigwright upgrade` moves it, or lock what you want"
-            )
+            Difference(f"the locked driver {version}", library.driver, "run `rigwright upgrade`, or lock what you want")
         )
     elif other:
         said = listed(f"{name} {which}" for name, which in other.items())
@@ -130,15 +128,17 @@ def held(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Differe
     wanted = set(holds) & there
     found = []
     if loose := wanted - state.holds:
-        found.append(Difference(f"a hold on {listed(loose)}", "none", "deploy again: the next upgrade would take them"))
+        found.append(
+            Difference(f"a hold on {listed(loose)}", "none", "re-run deploy: the next upgrade would replace them")
+        )
     if state.unattended:
         open_to = {name for name in wanted if not any(_matches(pattern, name) for pattern in state.blacklist)}
         if open_to:
             found.append(
                 Difference(
                     f"unattended-upgrades to leave {listed(open_to)} alone",
-                    "nothing in its blacklist that fits",
-                    "deploy again: it upgrades at night and does not reboot",
+                    "no matching blacklist entry",
+                    "re-run deploy: unattended upgrades do not reboot",
                 )
             )
     return found
@@ -168,9 +168,9 @@ def in_branch(state: State, facts: DriverFacts) -> list[Difference]:
         return []
     return [
         Difference(
-            f"apt to offer branch {branch} alone",
+            f"apt to offer only branch {branch}",
             listed(away),
-            "deploy again: it writes apt's preferences; `apt-cache policy` names the archive that they are from",
+            "re-run deploy, which writes apt's preferences; see `apt-cache policy` for the archive",
         )
     ]
 
@@ -189,17 +189,17 @@ def archive(status: int, printed: str) -> tuple[str, list[Difference]]:
             Difference(
                 "a signature by the locked key",
                 bad[0],
-                "see whether the archive is the one for this system, and deploy again; nothing is installed from it",
+                "check that the archive is the one for this system, and re-run deploy; nothing is installed from it",
             )
         ]
     away = [line for line in lines if UNREACHABLE.search(line)]
     if away or status in TIMED_OUT:
-        return "the archive cannot be reached from there", []
+        return "the host cannot reach the archive", []
     wrong = [line for line in lines if line.startswith(("E:", "W:"))]
     if wrong or status != 0:
         return "", [
             Difference(
-                "apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "look at its source file"
+                "apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "check its source file"
             )
         ]
     return "", []
@@ -208,14 +208,14 @@ def archive(status: int, printed: str) -> tuple[str, list[Difference]]:
 def reboot(state: State) -> list[Difference]:
     """N18: what was installed is what runs."""
     newest = state.newest.release
-    step = "reboot when it suits you"
+    step = "reboot when convenient"
     if state.module(state.running).version and not state.newest.version:
-        step = f"not yet: kernel {newest}, which boots next, has no module of the driver; see N09 first"
+        step = f"do not reboot yet: kernel {newest}, which boots next, has no driver module; see N09 first"
     found = []
     if newest != state.running:
         found.append(Difference(f"kernel {newest}, the newest that is installed", state.running, step))
     if state.reboot:
-        said = f"for {listed(state.reboot_for)}" if state.reboot_for else "one is asked for"
+        said = f"for {listed(state.reboot_for)}" if state.reboot_for else "one is pending"
         found.append(Difference("no reboot to be pending", said, step))
     return found
 
@@ -234,15 +234,15 @@ def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Dif
     if state.kernel_days is None or state.kernel_days < KERNEL_DAYS:
         return []
     ours = set(holds)
-    later = "let the next kernel come as soon as there is a driver that builds for it"
+    later = "allow the next kernel as soon as a driver builds for it"
     waiting = {
         name: version for name, version in reversed(state.security) if name in images(facts) and name in state.holds
     }
     found = [
         Difference(
             f"the security updates of {name}",
-            f"{version} waits, and the kernel that runs was built {state.kernel_days} days ago",
-            "deploy with an upgrade of the driver: kernel and modules go together"
+            f"{version} is available, and the running kernel was built {state.kernel_days} days ago",
+            "upgrade the driver: kernel and modules go together"
             if name in ours
             else f"{later}: `apt-mark unhold {name}`",
         )
@@ -252,9 +252,9 @@ def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Dif
     if not facts.kernel_packages:
         found.append(
             Difference(
-                "a metapackage that brings security updates",
+                "a metapackage for security updates",
                 f"none for {state.running}, which was built {state.kernel_days} days ago",
-                f"{later}: install the metapackage linux-image-... again",
+                f"{later}: reinstall the metapackage linux-image-...",
             )
         )
     return found

@@ -126,12 +126,12 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
     """What a host lacks of its driver on disk, in words; nothing where it has all of it."""
     there = {package.name: package for package in facts.packages}
     found = [f"{name} is not installed" for name in one.packages if name not in there]
-    found += [f"{name} is not installed, so that no module is built for the next kernel" for name in first(one, facts)]
+    found += [f"{name} is not installed, so no module is built for the next kernel" for name in first(one, facts)]
     found += [f"{name} is still installed" for name in one.plan.removed if name in there]
-    found += [f"the installation of {name} was not ended" for name in facts.half]
+    found += [f"the installation of {name} was not completed" for name in facts.half]
     target = one.version or (facts.library.driver if facts.library else "")
     found += [
-        f"{package.name} is of {package.driver}, not of {target}"
+        f"{package.name} is for {package.driver}, not {target}"
         for package in _versioned(facts)
         if target and package.driver != target
     ]
@@ -143,8 +143,10 @@ def lacking(one: Wanted, facts: DriverFacts) -> list[str]:
     # the one that runs matters only while it runs: see unloaded()
     module = dict(facts.kernel_modules).get(facts.newest_kernel, "")
     if target and module != target:
-        found.append(f"kernel {facts.newest_kernel} has {_module(module)}, and {target} is needed")
-    return found + [f"the initial file system of kernel {kernel} lacks our options" for kernel in facts.old_initrds]
+        found.append(f"kernel {facts.newest_kernel} has {_module(module)}, {target} is required")
+    return found + [
+        f"the initramfs of kernel {kernel} lacks the declared module options" for kernel in facts.old_initrds
+    ]
 
 
 def unheld(one: Wanted, facts: DriverFacts) -> list[str]:
@@ -195,13 +197,13 @@ def unloaded(one: Wanted, facts: DriverFacts) -> str:
     """Why the driver on disk is not the one that runs; empty where it is."""
     target = one.version or (facts.library.driver if facts.library else "")
     if facts.nouveau or any(card.bound == "nouveau" for card in facts.cards):
-        return "nouveau has the cards"
+        return "nouveau is bound to the cards"
     if facts.module and facts.module != target:
-        return f"the module {facts.module} is loaded, and {target or 'another one'} is installed"
+        return f"the module {facts.module} is loaded, {target or 'another one'} is installed"
     if facts.module and facts.module_open != (one.plan.flavour == "open"):
         return f"the {'open' if facts.module_open else 'proprietary'} module is loaded"
     if not facts.module and dict(facts.kernel_modules).get(facts.kernel, "") != target:
-        return f"kernel {facts.kernel} runs, which has no module {target}"
+        return f"the running kernel {facts.kernel} has no module {target}"
     return late(one.plan.options, facts.params)
 
 

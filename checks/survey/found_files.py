@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Lying:
+class FoundFile:
     """What lies at a path."""
 
     kind: str

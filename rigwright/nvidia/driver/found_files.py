@@ -1,4 +1,4 @@
-"""Whether a managed driver's settings lie there as they are rendered: the decision of check N28."""
+"""Whether a managed driver's configuration files are as deployed: the decision of check N28."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.files import paths
 
 OWNER = "root:root"
-STEP = "deploy again: it is put right"
+STEP = "re-run deploy to fix"
 
 
 @dataclass(frozen=True)
-class Lying:
+class FoundFile:
     """What lies at a path."""
 
     kind: str
@@ -31,7 +31,7 @@ class Lying:
 class Found:
     """One host, as found."""
 
-    files: dict[str, Lying] = field(default_factory=dict)
+    files: dict[str, FoundFile] = field(default_factory=dict)
     """By path; without those where nothing lies."""
     enabled: dict[str, str] = field(default_factory=dict)
     """Unit -> whether it starts at boot, in systemd's words."""
@@ -51,11 +51,11 @@ def as_rendered(rig: Rig, files: Sequence[Setting], found: Found) -> list[Differ
         said = "nothing" if there is None else there.kind
         if there is not None and there.kind == "file":
             text = hashlib.sha256(one.text.encode()).hexdigest()
-            said = "another text" if there.sha256 != text else ""
+            said = "different contents" if there.sha256 != text else ""
             if not said and (there.mode, there.owner) != (one.mode, OWNER):
                 said = f"mode {there.mode} of {there.owner}"
         if said:
-            rows.append(Difference(f"{one.path} as it is rendered", said, STEP))
+            rows.append(Difference(f"{one.path} as deployed", said, STEP))
     declared = {one.path for one in files}
     rows += [
         Difference(f"no {path}", "one", STEP) for path in paths(rig) if path in found.files and path not in declared

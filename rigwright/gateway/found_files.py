@@ -11,7 +11,7 @@ FITS = re.compile(r"key ([0-9a-f]{64})\n")
 
 
 @dataclass(frozen=True)
-class Lying:
+class FoundFile:
     """What a host has of a pair."""
 
     head: str

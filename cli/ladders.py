@@ -1,0 +1,136 @@
+"""Ladders of load as they are told: in 80 columns, as JSON, and as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.ladder import Rung, as_csv
+from bench.loading import Plan, Subject
+from cli.bars import bars
+from cli.tables import show
+
+SCHEMA = 1
+TIMES = (
+    ("TTFT", "median_ttft_ms", 0),
+    ("P99", "p99_ttft_ms", 0),
+    ("TPOT", "median_tpot_ms", 1),
+    ("P99", "p99_tpot_ms", 1),
+    ("ITL P99", "p99_itl_ms", 1),
+    ("latency", "mean_e2el_ms", 0),
+    ("P50", "median_e2el_ms", 0),
+    ("P90", "p90_e2el_ms", 0),
+    ("P99", "p99_e2el_ms", 0),
+)
+
+
+@dataclass
+class Ladder:
+    """Instances of a box that were loaded together."""
+
+    host: str
+    plan: Plan
+    subjects: list[Subject]
+    date: str
+    ended: str = ""
+    """Why it is not whole; empty for one that is."""
+    steps: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every step was made, and nothing failed."""
+        return not self.ended and not any(rung.failed for one in self.subjects for rung in one.rungs)
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each step of each instance, for programs."""
+        return [
+            {
+                **{"host": self.host, "instance": one.instance.name, "workload": self.plan.workload.name},
+                **rung.figures(),
+                "contaminated": rung.contaminated,
+            }
+            for one in self.subjects
+            for rung in one.rungs
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        return {
+            "host": self.host,
+            "date": self.date,
+            "workload": self.plan.workload.name,
+            "output_tokens": self.plan.workload.tokens,
+            "seconds": self.plan.seconds,
+            "thinking": self.plan.thinking,
+            "complete": not self.ended,
+            "ended": self.ended,
+            "instances": [
+                {
+                    "instance": one.instance.name,
+                    "variant": one.instance.variant_name,
+                    "max_num_seqs": one.capacity,
+                    "saturation": {"streams": one.saturation.streams, "limit": one.saturation.limit},
+                    "said": [one.saturation.said, *one.queues],
+                    "steps": [
+                        {**rung.figures(), "contaminated": rung.contaminated, "errors": dict(rung.errors)}
+                        for rung in one.rungs
+                    ],
+                }
+                for one in self.subjects
+            ],
+        }
+
+
+def tell(ladder: Ladder) -> None:
+    """Print tables, a plot, and where more streams bring no more."""
+    thinking = "as it is" if ladder.plan.thinking else "off"
+    for one in ladder.subjects:
+        click.echo(
+            f"\n{ladder.host}: {one.instance.name} ({one.instance.variant_name}), {ladder.plan.workload.name}, "
+            f"{ladder.plan.seconds:g} s a step, thinking {thinking}"
+        )
+        if one.rungs:
+            columns = ("streams", "req/s", "tokens/s", "failed", "running", "waiting", "KV %", "")
+            show(columns, [_rates(rung) for rung in one.rungs])
+            click.echo()
+            show(("streams", *(title for title, _, _ in TIMES)), [_times(rung) for rung in one.rungs])
+            click.echo("in ms; TTFT and TPOT: P50, latency: mean\n")
+            plotted = [
+                (str(rung.streams), (rung.request_throughput, rung.figures()["p99_e2el_ms"] or 0.0))
+                for rung in one.rungs
+            ]
+            click.echo("\n".join(bars(("streams", "requests/s", "latency P99, ms"), plotted)))
+            click.echo("\n".join((one.saturation.said, *one.queues)))
+        for rung in one.rungs:
+            for said, count in rung.errors.items():
+                click.echo(f"{rung.streams} streams: {count} x {said}")
+    if ladder.ended:
+        click.echo(f"not complete: {ladder.ended}, after {ladder.steps} of {len(ladder.plan.streams)} steps")
+
+
+def _rates(rung: Rung) -> tuple[str, ...]:
+    state = [("" if value is None else f"{value:.0f}") for value in (rung.running, rung.waiting)]
+    kv = "" if rung.kv is None else f"{100 * rung.kv:.0f}"
+    notes = [f"{rung.refused} refused"] if rung.refused else []
+    notes += ["others asked, too"] if rung.contaminated else []
+    rates = (f"{rung.request_throughput:.1f}", f"{rung.figures()['output_throughput']:.0f}")
+    return (str(rung.streams), *rates, str(rung.failed), *state, kv, ", ".join(notes))
+
+
+def _times(rung: Rung) -> tuple[str, ...]:
+    figures = rung.figures()
+    return (str(rung.streams), *(f"{figures[name]:.{digits}f}" for _, name, digits in TIMES))
+
+
+def write(made: Sequence[Ladder], json_file: str | None, csv_file: str | None) -> None:
+    """Write ladders for programs."""
+    if json_file:
+        told = {"schema": SCHEMA, "ladders": [one.as_json() for one in made]}
+        Path(json_file).write_text(json.dumps(told, indent=2) + "\n")
+    if csv_file:
+        Path(csv_file).write_text(as_csv([row for one in made for row in one.rows()]))

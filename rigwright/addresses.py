@@ -1,0 +1,141 @@
+"""The small types of where things are on networks, each with its rule."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address, ip_network
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+# RFC 1035, 2.3.4, and RFC 1123, 2.1; no host has an underscore there, but one of ssh's own configuration may
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_LONGEST = 253  # characters of a name
+_BROADCAST = "255.255.255.255"
+# USER@HOST:PORT, of which an inventory has each in a key of its own
+_TARGET = re.compile(r"(?:([^@]*)@)?(?:\[([^\]]*)\]|([^:@\[\]]*))(?::([0-9]+))?")
+HOST = "a host name or an IP address"
+# a port in an address: 1 to 65535
+_PORT = r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+_ORIGIN = rf"[A-Za-z0-9][A-Za-z0-9.-]*{_PORT}"
+_WITH_PORT = "(port up to 65535)"
+
+
+def host(value: str) -> str:
+    """The one spelling of a host's name or address: those of one host are equal.
+
+    Raises:
+        ValueError: it can be neither; the text is what is allowed.
+    """
+    try:
+        found = ip_address(value)
+    except ValueError:
+        return _name(value)
+    if not re.fullmatch(r"[^%]*(?:%[A-Za-z0-9._-]{1,15})?", value):
+        raise ValueError(f"{HOST}: after a % only the name of an interface")
+    if found.is_unspecified or found.is_multicast or str(found) == _BROADCAST:
+        raise ValueError(f"{HOST}: {found} is no single host's")
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _name(value: str) -> str:
+    bare = value.removesuffix(".")
+    if re.fullmatch(r"[0-9.]+", value):
+        raise ValueError(f"{HOST}: four numbers up to 255 make an IPv4 address")
+    if not 0 < len(bare) <= _LONGEST or not all(map(_LABEL.fullmatch, bare.split("."))):
+        raise ValueError(HOST)
+    return bare.lower()
+
+
+def _ssh_host(value: str) -> str:
+    try:
+        host(value)
+    except ValueError:
+        if not (found := _TARGET.fullmatch(value)):
+            raise
+        user, six, name, port = found.groups()
+        bare = six or name
+        host(bare)
+        beside = [f"ssh_user = {user!r}"] if user else []
+        beside += [f"ssh_port = {port}"] if port else []
+        also = f" with {' and '.join(beside)}" if beside else ""
+        raise ValueError(f"{HOST} alone; did you mean {bare!r}{also}?") from None
+    return value
+
+
+def addressed(pattern: str, description: str) -> AfterValidator:
+    """The rule that a text is an address of a pattern, whole, and can lead to a host."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(description)
+        if value.startswith(("http://", "https://")):
+            try:
+                host(urlsplit(value).hostname or "")
+            except ValueError as error:
+                raise ValueError(f"{description}; of a host: {error}") from None
+        return value
+
+    return AfterValidator(check)
+
+
+def _address(value: str) -> str:
+    try:
+        address = ip_address(value)
+    except ValueError:
+        raise ValueError("an IP address of the host") from None
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError("an IP address of the host, one alone")
+    return str(address)
+
+
+def _cidr(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError:
+        pass
+    try:
+        # an address inside of a network: one of both was meant
+        meant = f"{ip_network(value, strict=False)}, or {ip_network(value.partition('/')[0])} for one address"
+    except ValueError:
+        meant = "such as 10.0.0.0/24"
+    raise ValueError(f"a network, {meant}")
+
+
+# As ssh is given it: of a name in its configuration the spelling counts.
+SshHost = Annotated[str, AfterValidator(_ssh_host)]
+TcpPort = Annotated[int, Field(ge=1, le=65535, strict=True)]
+# Below 1024 a service without capabilities cannot listen.
+Port = Annotated[int, Field(ge=1024, le=65535, strict=True)]
+Address = Annotated[str, AfterValidator(_address)]
+Cidr = Annotated[str, AfterValidator(_cidr)]
+HttpUrl = Annotated[str, addressed(rf"https?://{_ORIGIN}(?:/[A-Za-z0-9._~/?=&+@%-]*)?", f"an http(s) URL {_WITH_PORT}")]
+Origin = Annotated[str, addressed(rf"https?://{_ORIGIN}", f"an http(s) URL of a host, without a path {_WITH_PORT}")]
+# Of a page, or of a browser's extension: what such a client sends as `Origin`
+CorsOrigin = Annotated[
+    str,
+    addressed(
+        rf"https?://{_ORIGIN}|(?:chrome|moz)-extension://[A-Za-z0-9-]{{1,64}}",
+        "an origin without a path, such as https://chat.example.org or chrome-extension://ID",
+    ),
+]
+# index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
+_PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
+Source = Annotated[
+    str,
+    addressed(
+        rf"(?!https?:)[a-z0-9][a-z0-9-]{{0,47}}:{_PATH}|https?://{_ORIGIN}/[A-Za-z0-9._~/?=&+@%-]*",
+        f"index:PROJECT, MIRROR:PATH or an http(s) URL {_WITH_PORT}",
+    ),
+]
+
+
+def _host_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*|\.[A-Za-z0-9][A-Za-z0-9.-]*", value):
+        raise ValueError("a host name, or a domain with a leading dot")
+    host(value.removeprefix("."))
+    return value
+
+
+HostName = Annotated[str, AfterValidator(_host_name)]

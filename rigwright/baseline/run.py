@@ -1,0 +1,98 @@
+"""One run of `bench speed`: under which conditions, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean, stdev
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rigwright.problems import Frozen
+from rigwright.types import Digits, Sha256, Text, VariantName, matching
+
+Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Moment = Annotated[
+    str,
+    matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a moment, such as 2026-06-10T12:00:00Z"),
+]
+
+
+class Fingerprint(Frozen):
+    """What has to be the same for two runs to be of the same box."""
+
+    driver: Annotated[str, matching(r"[0-9.]{0,32}", "a version of numbers and dots, or nothing")]
+    """NVIDIA's; empty without cards."""
+    cards: tuple[Text, ...]
+    """Names of the instance's cards, as they say them."""
+    power_w: tuple[Amount | None, ...]
+    """Their limits that are in force."""
+    lanes: tuple[int | None, ...]
+    """Of their PCI links."""
+    lock: Sha256
+    """Of every file from outside."""
+    variant: VariantName
+    settings: Digits
+    """Of all that its service is started from."""
+
+    def changes(self, before: Fingerprint) -> Iterator[str]:
+        """What is another than before, in words."""
+        words = {"driver": "driver", "lock": "lock", "variant": "variant", "settings": "the variant's settings"}
+        words |= {"cards": "cards", "power_w": "power limit (W)", "lanes": "lanes"}
+        for name, word in words.items():
+            was, now = getattr(before, name), getattr(self, name)
+            if was != now:
+                yield f"{word}: {_shown(was)} \N{RIGHTWARDS ARROW} {_shown(now)}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join("?" if one is None else f"{one:g}" if isinstance(one, float) else str(one) for one in value)
+    text = str(value)
+    return text[:12] or "none"
+
+
+class Series(Frozen):
+    """Values of one figure, a value each time that it was measured."""
+
+    values: tuple[Amount, ...] = Field(min_length=1, max_length=1000)
+
+    @property
+    def mean(self) -> float:
+        """Of the values."""
+        return fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """A sample's standard deviation; 0 of one value."""
+        return stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
+    def variation(self) -> float:
+        """The deviation in terms of the mean (CV)."""
+        return self.deviation / self.mean if self.mean else 0.0
+
+
+class Run(Frozen):
+    """One run, whole or as far as it came."""
+
+    date: Moment
+    """When it began."""
+    boot: Digits
+    """Of the start of the engine's process: what differs from start to start is the same in all runs of one."""
+    fingerprint: Fingerprint
+    rates: dict[Annotated[str, matching(r"[a-z0-9 /]{1,40}", "small letters, digits and /")], Series]
+    """Name -> tokens a second: more is better."""
+    temperatures: tuple[Amount | None, ...] = ()
+    """Of the cards, the highest that was seen, in degrees Celsius."""
+    quick: bool = False
+    """Fewer requests than the protocol has."""
+    ended: Literal["", "interrupted", "host lost", "refused", "failed"] = ""
+    """Why it is not whole; empty for one that is."""
+    contaminated: bool = False
+    """Whether the instance has served others meanwhile."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is judged, and may be accepted."""
+        return bool(self.rates) and not (self.quick or self.ended or self.contaminated)

@@ -1,0 +1,122 @@
+"""The keys of an inventory by which hosts are reached."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from rigwright import files
+from rigwright.addresses import SshHost, TcpPort
+from rigwright.declaration import host_key
+from rigwright.problems import Frozen, Problem, of_validation, said, shown
+from rigwright.types import PLAIN, matching
+
+LARGEST = 64 << 10  # bytes of a private key; one of RSA with 16384 bits has 13,000
+
+
+def _host_key(value: str) -> str:
+    if not host_key.valid(value):
+        raise ValueError(host_key.RULE)
+    return value
+
+
+_Path = Annotated[str, matching(rf"(?!-){PLAIN}{{1,4096}}", "a path, not beginning with a dash")]
+
+
+class Connection(Frozen):
+    """How a rig is reached: keys of pyinfra's ("SSH connector" in its documentation), and one of ours."""
+
+    ssh_hostname: SshHost = Field(default="", description="Where it is; the rig's name without it.")
+    ssh_port: TcpPort = Field(default=22, description="The port of its SSH server.")
+    ssh_user: Annotated[
+        str, matching(r"[A-Za-z0-9_.][A-Za-z0-9_.@-]{0,63}", "a user name: letters, digits and ._@-, no dash first")
+    ] = Field(default="", description="Who logs in; your own user name without it.")
+    ssh_key: _Path = Field(
+        default="", description="The private key; without it your agent's, and those of your `~/.ssh`."
+    )
+    ssh_host_key: Annotated[str, AfterValidator(_host_key)] = Field(
+        default="", description="The one key that the host may show."
+    )
+    ssh_config_file: _Path = Field(default="", description="A configuration of ssh's; `~/.ssh/config` without it.")
+    ssh_known_hosts_file: _Path = Field(default="", description="Known host keys; `~/.ssh/known_hosts` without it.")
+    ssh_strict_host_key_checking: Literal["yes", "no", "ask", "accept-new", "off"] = Field(
+        default="yes", description="What happens where the host's key is not known."
+    )
+    ssh_forward_agent: bool = Field(
+        default=False, strict=True, description="Whether the host may use the keys of your agent."
+    )
+    ssh_connect_retries: int = Field(
+        default=0, ge=0, le=100, strict=True, description="How often connecting is tried again."
+    )
+    sudo: bool = Field(
+        default=False, strict=True, alias="_sudo", description="Whether that user becomes root through sudo."
+    )
+
+
+KEYS = tuple(field.alias or name for name, field in Connection.model_fields.items())
+
+
+def wrong(key: str, value: object) -> str:
+    """What a key's value must be, where it is refused; empty where it is right."""
+    try:
+        Connection.model_validate({key: value})
+    except ValidationError as error:
+        return said(error)
+    return ""
+
+
+def refusals(file: str, name: str, given: dict[str, object], others: Collection[str], *, here: bool) -> list[Problem]:
+    """What is wrong with the keys of a rig's connection.
+
+    Args:
+        file: The inventory.
+        name: The rig.
+        given: The keys, as declared.
+        others: Keys of a rig that are none of a connection, for suggestions.
+        here: Whether this machine is to connect: the files that the keys name have to be there.
+    """
+    found = [
+        Problem(file, f"{name}.{key}", "unknown key; passwords are not among the keys: use an SSH key")
+        for key in given
+        if "password" in key
+    ]
+    try:
+        Connection.model_validate({key: value for key, value in given.items() if "password" not in key})
+    except ValidationError as error:
+        found += of_validation(error, Connection, file, name, also=frozenset(others))
+    idle = {"ssh_known_hosts_file", "ssh_strict_host_key_checking"} & {*given} if "ssh_host_key" in given else set()
+    alone = "does not go with ssh_host_key: that key alone is accepted"
+    found += [Problem(file, f"{name}.{key}", alone) for key in idle]
+    for key, judge in _FILES.items() if here else ():
+        value = given.get(key) if key not in idle else None
+        if isinstance(value, str) and not wrong(key, value) and (faulty := judge(str(Path(value).expanduser()))):
+            found.append(Problem(file, f"{name}.{key}", f"{shown(value)} is refused: {faulty}"))
+    return found
+
+
+def private_key(path: str) -> str:
+    """Why a file cannot be logged in with; as pyinfra does, a path is taken from the folder that one is in."""
+    try:
+        text = files.content(path, LARGEST)
+    except ValueError as error:
+        return str(error)
+    if not re.match(rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", text):
+        return "holds no private key: it begins with -----BEGIN ... PRIVATE KEY-----"
+    # one of somebody else's is as they keep it (OpenSSH's authfile.c)
+    return files.exposed(path) if Path(path).stat().st_uid == os.getuid() else ""
+
+
+def _some_file(path: str) -> str:
+    try:
+        files.refuse_odd(path)
+    except ValueError as error:
+        return "" if path == os.devnull else str(error)
+    return ""
+
+
+_FILES = {"ssh_key": private_key, "ssh_config_file": _some_file, "ssh_known_hosts_file": _some_file}

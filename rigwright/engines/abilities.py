@@ -1,0 +1,8 @@
+"""What an instance may be declared to be able to, beside answering."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Ability = Literal["tools", "thinking", "drafts", "schema", "images"]
+"""Calls tools; thinks before it answers; guesses tokens ahead; follows a JSON schema; sees images."""

@@ -1,0 +1,74 @@
+"""Files on the operator's machine: read whole, where they are files of a likely size."""
+
+from __future__ import annotations
+
+import difflib
+import stat
+from pathlib import Path
+
+MIB = 1 << 20
+
+
+def content(path: str | Path, most: int) -> bytes:
+    """What a file holds.
+
+    Args:
+        path: The file; a link to one will do.
+        most: Bytes that it may have.
+
+    Raises:
+        ValueError: it is no file, cannot be read, or holds more; the text says which, without the path.
+    """
+    refuse_odd(path)
+    try:
+        with open(path, "rb") as file:
+            found = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(found) > most:
+        raise ValueError(f"has more than {most >> 20} MiB" if most >= MIB else f"has more than {most} bytes")
+    return found
+
+
+def refuse_odd(path: str | Path) -> None:
+    """Refuse what is no file: a pipe would be waited for, and a device read, without end.
+
+    Raises:
+        ValueError: it is none; the text says so, with the nearest name where there is nothing.
+    """
+    place = Path(path)
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        raise ValueError(f"is no file{near(place)}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(mode):
+        raise ValueError("is no file: a folder")
+    if not stat.S_ISREG(mode):
+        raise ValueError("is no file: a pipe, a socket or a device")
+
+
+def near(path: Path) -> str:
+    """`; did you mean "x"?` for the name in a path's folder that is nearest to it, or in the folder above."""
+    folder = path.parent
+    try:
+        if not folder.is_dir():
+            above = [one.name for one in folder.parent.iterdir() if one.is_dir()]
+            found = difflib.get_close_matches(folder.name, above, n=1)
+            return f'; did you mean the folder "{folder.with_name(found[0])}"?' if found else f"; no folder {folder}"
+        found = difflib.get_close_matches(path.name, [one.name for one in folder.iterdir()], n=1)
+    except (OSError, ValueError):
+        return ""
+    return f'; did you mean "{folder / found[0]}"?' if found else ""
+
+
+def exposed(path: str | Path) -> str:
+    """Why a file with a secret is not kept from others, and the command that cures it; empty where it is, or is not
+    there. It is judged as ssh judges a private key (sshkey_perm_ok in OpenSSH's authfile.c).
+    """
+    try:
+        mode = stat.S_IMODE(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return ""
+    return f"can be read by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""

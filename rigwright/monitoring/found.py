@@ -1,0 +1,148 @@
+"""What watches on a host as it is found, why there is something to do with it, and what is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rigwright.host import channel
+from rigwright.host.channel import Told, optional, tolerant, truth, word
+from rigwright.monitoring.figures import textfiles
+from rigwright.monitoring.service import KINDS, data, folder, services, tokens, unit_name
+from rigwright.serving.units import STARTED_FROM, UNITS
+
+if TYPE_CHECKING:
+    from rigwright.declaration.rig import Rig
+
+
+@dataclass(frozen=True)
+class Found:
+    """A unit of these whose file is on a host (templates/monitoring/state.sh.j2)."""
+
+    active: str = "inactive"
+    enabled: str = "not-found"
+    started_from: str = ""
+    """SHA-256 of what the process was started from; empty where that is not known."""
+    replaced: bool = False
+    """Whether its program on disk is another one than the one that runs."""
+    reload_needed: bool = False
+
+    def runs(self, wanted: str) -> bool:
+        """Whether the process was started from this, and from this program."""
+        return self.active == "active" and self.started_from == wanted and not self.replaced
+
+    def settled(self, wanted: str) -> bool:
+        """Whether nothing is left to do, now and for the next boot."""
+        return self.runs(wanted) and self.enabled == "enabled" and not self.reload_needed
+
+
+@dataclass(frozen=True)
+class State:
+    """What of all this is on a host."""
+
+    units: Mapping[str, Found]
+    """Service -> its unit, of those that are there."""
+    tokens: frozenset[str] = frozenset()
+    """Paths of tokens of receivers."""
+
+    @property
+    def there(self) -> bool:
+        """Whether there is anything of it."""
+        return bool(self.tokens or self.units)
+
+    def coming_kib(self, rig: Rig) -> int:
+        """KiB that what is kept may come to, where it has not begun to."""
+        server = rig.monitoring.server if rig.monitoring else None
+        return server.size_gb * 1000**3 // 1024 if server and "prometheus" not in self.units else 0
+
+    def pending(self, rig: Rig) -> dict[str, str]:
+        """Service -> why there is something to do with it."""
+        wanted = {one.name: one for one in services(rig)}
+        secrets = tokens(rig)
+        found = {}
+        for name in KINDS:
+            now = self.units.get(name)
+            if name not in wanted:
+                if now:
+                    found[name] = "it is not declared any more; what it has kept goes, too"
+            elif why := _why(now, wanted[name].digest(secrets)):
+                found[name] = why
+        if extra := sorted(self.tokens - secrets.keys()):
+            found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
+        return found
+
+
+def _why(now: Found | None, wanted: str) -> str:
+    if now is None:
+        return "it is not there yet"
+    if now.settled(wanted):
+        return ""
+    if now.active != "active":
+        return f"its unit is {now.active}"
+    if now.replaced:
+        return "another version is installed than the one that runs"
+    if now.started_from != wanted:
+        return "it was started with other settings"
+    return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
+
+
+NOWHERE = State({})
+
+
+def questions(rig: Rig) -> dict[str, object]:
+    """The values of templates/monitoring/state.sh.j2."""
+    return {
+        "watching": {name: unit_name(name) for name in KINDS},
+        "watching_units": UNITS,
+        "watching_records": STARTED_FROM,
+        "watching_tokens": rig.credentials,
+    }
+
+
+def release(rig: Rig, names: Iterable[str] = KINDS) -> dict[str, object]:
+    """The values of templates/monitoring/release.sh.j2, which takes services away.
+
+    Args:
+        rig: The rig.
+        names: Services that go.
+    """
+    own = {
+        "node": [textfiles(rig)],
+        "prometheus": [f"{folder(rig)}/{name}" for name in ("prometheus.yml", "rules.yml", "targets")],
+        "alertmanager": [f"{folder(rig)}/alertmanager.yml"],
+        "blackbox": [f"{folder(rig)}/blackbox.yml"],
+    }
+    return {
+        "going": {
+            unit: [f"{UNITS}/{unit}", f"{STARTED_FROM}/{unit}", data(rig, name), *own[name]]
+            for name, unit in ((name, unit_name(name)) for name in names)
+        },
+        "going_folders": [folder(rig), f"{rig.roots.state}/monitoring"],
+    }
+
+
+SCHEMA: channel.Schema = {
+    # service, active, enabled, what it was started from, whether replaced, whether to be read again
+    "watching": (
+        *(channel.one_of(*KINDS), optional(word, "inactive"), optional(word, "not-found")),
+        *(tolerant(channel.sha256), truth, optional(truth, False)),
+    ),
+    "watching_token": (channel.path,),
+}
+"""What templates/monitoring/state.sh.j2 tells."""
+
+
+def found(told: Told) -> State:
+    """Read it of what a host has told."""
+    units = {name: Found(*rest) for name, *rest in told.many("watching")}
+    return State(units, frozenset(told.all("watching_token")))
+
+
+def parse(output: Iterable[str]) -> State:
+    """Read what templates/look/monitoring.sh.j2 has told.
+
+    Raises:
+        ValueError: that is not what was asked for.
+    """
+    return found(channel.read(output, SCHEMA))

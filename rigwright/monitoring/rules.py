@@ -1,0 +1,163 @@
+"""What Prometheus works out of what it is told, and what somebody is told of: as data, by what is declared.
+
+Names of vLLM's metrics are those of vllm/v1/metrics/loggers.py 0.21.0, llama.cpp's those of
+tools/server/server-context.cpp at 0c1e570, and of the host those of node exporter 1.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.monitoring.entry import Limits
+from rigwright.monitoring.figures import CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
+
+Severity = Literal["critical", "warning", "none"]
+DEAD_MAN = "Alive"
+DEPLOYING = "Deploying"
+BOX_GONE = "BoxGone"
+HELD = "critical|warning"
+"""Severities of which nobody is told while a box is deployed to."""
+# Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
+LONGEST = 6
+HOUR, DAY = 3600, 86400
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A figure that is the same of every kind of engine."""
+
+    name: str
+    expr: str
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What somebody is told."""
+
+    name: str
+    expr: str
+    severity: Severity
+    says: str
+    """With the labels of what it is about, in Prometheus' own template language."""
+    minutes: int = 0
+    """For which it has to be so."""
+
+
+INSTANCE = "{{ $labels.box }}: {{ $labels.instance }}"
+BOX = "{{ $labels.box }}"
+RECORDED = (
+    Recorded("rig:running", "vllm:num_requests_running or llamacpp:requests_processing"),
+    Recorded("rig:waiting", "vllm:num_requests_waiting or llamacpp:requests_deferred"),
+    Recorded(
+        "rig:generated_tokens:rate1m",
+        "rate(vllm:generation_tokens_total[1m]) or rate(llamacpp:tokens_predicted_total[1m])",
+    ),
+    Recorded(
+        "rig:prompt_tokens:rate1m", "rate(vllm:prompt_tokens_total[1m]) or rate(llamacpp:prompt_tokens_total[1m])"
+    ),
+    # steps of the engine: what stands still while requests run is wedged, whatever it says of its health
+    Recorded(
+        "rig:steps:increase5m",
+        "increase(vllm:iteration_tokens_total_count[5m]) or increase(llamacpp:n_decode_total[5m])",
+    ),
+    Recorded(
+        "rig:ttft_seconds:p99_10m",
+        "histogram_quantile(0.99, sum by (box, instance, variant, model, le)"
+        " (rate(vllm:time_to_first_token_seconds_bucket[10m])))",
+    ),
+)
+
+
+def alerts(limits: Limits) -> tuple[Alert, ...]:
+    """All of them.
+
+    Args:
+        limits: Beyond what somebody is told.
+    """
+    real = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
+    found = [
+        Alert(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
+        Alert(
+            DEPLOYING,
+            f"{DEPLOY_STARTED} > on (box) node_boot_time_seconds and {DEPLOY_STARTED} > time() - {LONGEST * HOUR}",
+            "none",
+            f"{BOX} is being deployed to.",
+        ),
+        Alert(BOX_GONE, 'up{job="node"} == 0', "critical", f"{BOX} does not answer.", 2),
+        Alert("GatewayDown", "probe_success == 0", "critical", f"{BOX}: nobody answers at {{{{ $labels.door }}}}.", 2),
+        Alert(
+            "InstanceDown",
+            'up{job="engine"} == 0',
+            "critical",
+            f"{INSTANCE} does not answer.",
+            2,
+        ),
+        Alert(
+            "InstanceWedged",
+            "rig:running > 0 and rig:steps:increase5m == 0",
+            "critical",
+            f"{INSTANCE} has requests under way and makes no step.",
+            5,
+        ),
+        Alert(
+            "Queue",
+            f"rig:waiting > {limits.queue}",
+            "warning",
+            f"{INSTANCE}: {{{{ $value }}}} requests wait.",
+            5,
+        ),
+        Alert(
+            "KvCacheFull",
+            f"vllm:kv_cache_usage_perc * 100 > {limits.kv_percent}",
+            "warning",
+            f"{INSTANCE}: {{{{ $value | humanize }}}} % of its KV cache is taken.",
+            5,
+        ),
+        Alert(
+            "Preemptions",
+            "increase(vllm:num_preemptions_total[10m]) > 0",
+            "warning",
+            f"{INSTANCE} put requests back to make room: its KV cache is too small for what is asked.",
+            10,
+        ),
+        Alert(
+            "DiskFull",
+            f"node_filesystem_avail_bytes{{{real}}} / node_filesystem_size_bytes * 100 < {limits.disk_percent}",
+            "warning",
+            f"{BOX}: {{{{ $value | humanize }}}} % of {{{{ $labels.mountpoint }}}} is free.",
+            5,
+        ),
+        Alert(
+            "CertificateEnds",
+            f"probe_ssl_earliest_cert_expiry - time() < {limits.certificate_days * DAY}",
+            "warning",
+            f"{BOX}: the certificate of {{{{ $labels.door }}}} ends in {{{{ $value | humanizeDuration }}}}.",
+            5,
+        ),
+        Alert(
+            "CheckRed",
+            CHECK_FAILED + '{level=~"critical|high"} > 0',
+            "critical",
+            f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
+        ),
+        Alert(
+            "VerdictStale",
+            f"time() - {CHECK_FINISHED} > {limits.verdict_hours * HOUR}"
+            f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
+            "warning",
+            f"{BOX} was not looked at by `rigwright check` for {limits.verdict_hours} hours.",
+            30,
+        ),
+    ]
+    if limits.ttft_p99_s is not None:
+        found.append(
+            Alert(
+                "FirstTokenLate",
+                f"rig:ttft_seconds:p99_10m > {limits.ttft_p99_s}",
+                "warning",
+                f"{INSTANCE}: one request of a hundred waits {{{{ $value | humanizeDuration }}}} for its first token.",
+                5,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,239 @@
+"""What watches on a host: its units and all that they read, as text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rigwright.declaration import keys
+from rigwright.declaration.instances import beside
+from rigwright.monitoring import conf
+from rigwright.monitoring.conf import LOOPBACK
+from rigwright.monitoring.entry import Monitoring, Server, scrapers, users
+from rigwright.monitoring.figures import textfiles
+from rigwright.monitoring.watched import endpoint, targets
+from rigwright.render import render
+from rigwright.serving.units import STARTED_FROM, UNITS
+
+if TYPE_CHECKING:
+    from rigwright.declaration.rig import Rig
+
+# First line of units and files; another one than that of what a generation has.
+OWNED = "# Written by rigwright to watch; changes here are undone by the next deploy."
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the programs, as distributions package it."""
+
+    package: str
+    floor: str
+    """The oldest version whose settings are these: what Debian 12 has."""
+    proof: str = ""
+    """What judges its settings before they count."""
+
+    @property
+    def program(self) -> str:
+        """What is started."""
+        return f"/usr/bin/{self.package}"
+
+    @property
+    def packaged_unit(self) -> str:
+        """What the package starts, on all addresses, as it is installed."""
+        return f"{self.package}.service"
+
+
+# That of node exporter has no settings; what its package starts for disks and the like comes with what it recommends.
+KINDS = {
+    "node": Kind("prometheus-node-exporter", "1.5.0"),
+    "prometheus": Kind("prometheus", "2.42.0", "promtool check config"),
+    "alertmanager": Kind("prometheus-alertmanager", "0.25.0", "amtool check-config"),
+    "blackbox": Kind(
+        "prometheus-blackbox-exporter", "0.23.0", "prometheus-blackbox-exporter --config.check --config.file"
+    ),
+}
+# Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
+PACKAGED_USER = "prometheus"
+# What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
+COLLECTORS = (
+    *("cpu", "diskstats", "filesystem", "hwmon", "loadavg", "meminfo", "netdev", "os", "pressure", "stat"),
+    *("textfile", "timex", "uname", "vmstat"),
+)
+
+
+def unit_name(name: str) -> str:
+    """A service's unit; no instance's: those are rigwright-NAME."""
+    return f"rigwright_{name}.service"
+
+
+@dataclass(frozen=True)
+class Service:
+    """One that runs on a host."""
+
+    name: str
+    unit: str
+    """The text of its unit."""
+    files: Mapping[str, str]
+    """Path of what it reads when it starts -> text; those that it is asked to judge last."""
+    tokens: tuple[str, ...]
+    """Paths of what it is given as credentials."""
+    at: tuple[str, int]
+    """The address and port that it listens on."""
+
+    @property
+    def unit_name(self) -> str:
+        """Its unit."""
+        return unit_name(self.name)
+
+    @property
+    def kind(self) -> Kind:
+        """What program it is."""
+        return KINDS[self.name]
+
+    @property
+    def endpoint(self) -> str:
+        """`ADDRESS:PORT`."""
+        return endpoint(*self.at)
+
+    def digest(self, secrets: Mapping[str, str]) -> str:
+        """SHA-256 of all that it is started from, as its unit writes it down.
+
+        Args:
+            secrets: Path of a token -> what is in the file.
+        """
+        texts = [self.unit, *self.files.values(), *(f"{secrets[path]}\n" for path in self.tokens)]
+        return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
+def folder(rig: Rig) -> str:
+    """Where what they read lies on the host."""
+    return f"{rig.roots.config}/monitoring"
+
+
+def data(rig: Rig, name: str) -> str:
+    """Where a service keeps what it was told."""
+    return f"{rig.roots.state}/monitoring/{name}"
+
+
+def token_path(rig: Rig, receiver: str) -> str:
+    """Where a receiver's token lies on the host."""
+    return f"{rig.credentials}/monitoring-{receiver}.token"
+
+
+def tokens(rig: Rig) -> dict[str, str]:
+    """Path on the host -> the token of a receiver that has one.
+
+    Raises:
+        ValueError: one cannot be read.
+    """
+    at = Path(rig.inventory).parent
+    given = rig.monitoring.server.receivers.items() if rig.monitoring and rig.monitoring.server else ()
+    return {
+        token_path(rig, name): keys.read(beside(at, one.token_file), "token")
+        for name, one in sorted(given)
+        if one.token_file
+    }
+
+
+def told_targets(rig: Rig) -> dict[str, str]:
+    """Path -> text of what Prometheus is to ask; it reads these again by itself."""
+    return {f"{folder(rig)}/targets/{name}": text for name, text in targets(rig.watched).items()} if rig.watched else {}
+
+
+def services(rig: Rig) -> tuple[Service, ...]:
+    """All that run on a rig; none where it declares none."""
+    monitoring = rig.monitoring
+    if not monitoring:
+        return ()
+    made = [_node(rig, monitoring)]
+    if server := monitoring.server:
+        made += [_blackbox(rig, server), _alertmanager(rig, server), _prometheus(rig, monitoring, server)]
+    return tuple(made)
+
+
+def _node(rig: Rig, monitoring: Monitoring) -> Service:
+    words = [f"--collector.{name}" for name in COLLECTORS]
+    words += ["--collector.disable-defaults", f"--collector.textfile.directory={textfiles(rig)}"]
+    at = (monitoring.address, monitoring.node_port)
+    return _service(rig, "node", "its own figures", words, at, allow=scrapers(monitoring))
+
+
+def _prometheus(rig: Rig, monitoring: Monitoring, server: Server) -> Service:
+    asked = {box.address for box in rig.watched} | {door.address for box in rig.watched for door in box.doors}
+    words = [
+        f"--config.file={folder(rig)}/prometheus.yml",
+        f"--storage.tsdb.path={data(rig, 'prometheus')}",
+        f"--storage.tsdb.retention.time={server.retention_days}d",
+        f"--storage.tsdb.retention.size={server.size_gb}GB",
+    ]
+    files = {
+        f"{folder(rig)}/rules.yml": conf.rules(server, OWNED),
+        f"{folder(rig)}/prometheus.yml": conf.prometheus(server, folder(rig), OWNED),
+    }
+    own = str(ip_network(monitoring.address))
+    allow = (*server.allow, own, f"{LOOPBACK}/32", *(str(ip_network(one)) for one in sorted(asked)))
+    about = f"what {len(rig.watched)} boxes tell, for {server.retention_days} days or {server.size_gb} GB"
+    at = (monitoring.address, server.port)
+    return _service(rig, "prometheus", about, words, at, files, allow=allow, keeps=True)
+
+
+def _alertmanager(rig: Rig, server: Server) -> Service:
+    held = {name: one for name, one in sorted(server.receivers.items()) if one.token_file}
+    given = {name: f"/run/credentials/{unit_name('alertmanager')}/{name}" for name in held}
+    files = {f"{folder(rig)}/alertmanager.yml": conf.alertmanager(server, given, OWNED)}
+    words = [
+        f"--config.file={folder(rig)}/alertmanager.yml",
+        f"--storage.path={data(rig, 'alertmanager')}",
+        # it is alone: without this it listens for others of its kind, everywhere
+        "--cluster.listen-address=",
+    ]
+    paths = {name: token_path(rig, name) for name in held}
+    at = (LOOPBACK, server.alertmanager_port)
+    return _service(rig, "alertmanager", "who is told of alerts", words, at, files, paths, keeps=True)
+
+
+def _blackbox(rig: Rig, server: Server) -> Service:
+    files = {f"{folder(rig)}/blackbox.yml": conf.blackbox(OWNED)}
+    doors = sorted({str(ip_network(door.address)) for box in rig.watched for door in box.doors})
+    words = [f"--config.file={folder(rig)}/blackbox.yml"]
+    at = (LOOPBACK, server.blackbox_port)
+    about = "gateways, as clients find them"
+    return _service(rig, "blackbox", about, words, at, files, allow=(f"{LOOPBACK}/32", *doors))
+
+
+def _service(
+    rig: Rig,
+    name: str,
+    about: str,
+    words: Iterable[str],
+    at: tuple[str, int],
+    files: Mapping[str, str] | None = None,
+    credentials: Mapping[str, str] | None = None,
+    *,
+    allow: tuple[str, ...] = (),
+    keeps: bool = False,
+) -> Service:
+    user = users(rig.monitoring, rig.service_user)[name] if rig.monitoring else ""
+    files, given = files or {}, credentials or {}
+    text = render(
+        "monitoring/service.j2",
+        owned=OWNED,
+        rig=rig,
+        unit=unit_name(name),
+        path=f"{UNITS}/{unit_name(name)}",
+        about=about,
+        user=user,
+        command=" ".join([KINDS[name].program, *words, f"--web.listen-address={endpoint(*at)}"]),
+        port=at[1],
+        allow=tuple(dict.fromkeys(allow)),
+        credentials=given,
+        started_from=STARTED_FROM,
+        settings=[*files, *given.values()],
+        data=data(rig, name) if keeps else "",
+        whole_proc=name == "node",
+    )
+    return Service(name, text, files, tuple(given.values()), at)

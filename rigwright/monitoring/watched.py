@@ -1,0 +1,124 @@
+"""Who is watched: the boxes of an inventory that tell, and of each what there is to ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from pydantic import Field, ValidationError
+
+from rigwright.addresses import Address, Port
+from rigwright.problems import Frozen, Invalid, Problem
+from rigwright.types import Name, Text
+
+if TYPE_CHECKING:
+    from rigwright.declaration.rig import Rig
+
+
+class Door(Frozen):
+    """A listener of a gateway, as others reach it."""
+
+    address: Address
+    port: int = Field(ge=1, le=65535, strict=True)
+    tls: bool = Field(strict=True)
+
+    @property
+    def endpoint(self) -> str:
+        """`ADDRESS:PORT`."""
+        return endpoint(self.address, self.port)
+
+    @property
+    def scheme(self) -> str:
+        """What it speaks."""
+        return "https" if self.tls else "http"
+
+
+class Served(Frozen):
+    """An instance that a gateway offers."""
+
+    name: Name
+    variant: Text
+    model: Text
+    engine: Text
+
+
+class Watched(Frozen):
+    """A box that tells."""
+
+    name: Name
+    address: Address
+    node_port: Port
+    doors: tuple[Door, ...]
+    """Of its gateway; the first is asked for metrics."""
+    instances: tuple[Served, ...]
+
+
+def endpoint(address: str, port: int) -> str:
+    """`ADDRESS:PORT`, as in an address of the web."""
+    return f"[{address}]:{port}" if ip_address(address).version == 6 else f"{address}:{port}"
+
+
+def watched(rig: Rig) -> Watched | None:
+    """What there is to ask of a rig; None where it tells nobody."""
+    if not rig.monitoring:
+        return None
+    doors = []
+    for _, one in sorted(rig.gateway.listeners.items()) if rig.gateway else ():
+        # what listens everywhere is reached where the rest is
+        at = rig.monitoring.address if ip_address(one.address).is_unspecified else one.address
+        if not ip_address(at).is_loopback or at == rig.monitoring.address:
+            doors.append(Door(address=at, port=one.port, tls=one.tls))
+    offered = {one.name: one for offer in rig.offers for one in offer.instances}
+    return Watched(
+        name=rig.name,
+        address=rig.monitoring.address,
+        node_port=rig.monitoring.node_port,
+        doors=tuple(sorted(doors, key=lambda door: door.tls)),
+        instances=tuple(
+            Served(name=one.name, variant=one.variant_name, model=one.model_name, engine=one.kind.name)
+            for _, one in sorted(offered.items())
+        ),
+    )
+
+
+def read(file: str, name: str, data: object) -> tuple[Watched, ...]:
+    """Those of an inventory, as its host data has them.
+
+    Raises:
+        Invalid: that is not what an inventory gives.
+    """
+    if not isinstance(data, (list, tuple)):
+        raise Invalid([Problem(file, f"{name}.watched", "is not what rigwright.inventory.hosts() made")])
+    try:
+        return tuple(Watched.model_validate(one) for one in data)
+    except ValidationError as error:
+        raise Invalid([Problem(file, f"{name}.watched", str(error.errors()[0]["msg"]))]) from None
+
+
+def targets(boxes: Iterable[Watched]) -> dict[str, str]:
+    """What Prometheus is to ask: file below its folder of targets -> text, as `file_sd_configs` reads it."""
+    found: dict[str, list[dict[str, object]]] = {"node": [], "gateway": [], "engine": [], "probe": []}
+
+    def add(job: str, at: str, /, **labels: str) -> None:
+        found[job].append({"targets": [at], "labels": dict(sorted(labels.items()))})
+
+    for box in boxes:
+        add("node", endpoint(box.address, box.node_port), box=box.name)
+        for door in box.doors:
+            add("probe", f"{door.scheme}://{door.endpoint}/health", box=box.name, door=door.endpoint)
+        for door in box.doors[:1]:
+            add("gateway", door.endpoint, box=box.name, __scheme__=door.scheme)
+            for one in box.instances:
+                add(
+                    *("engine", door.endpoint),
+                    box=box.name,
+                    instance=one.name,
+                    variant=one.variant,
+                    model=one.model,
+                    kind=one.engine,
+                    __scheme__=door.scheme,
+                    __metrics_path__=f"/metrics/{one.name}",
+                )
+    return {f"{job}.json": json.dumps(rows, indent=1) + "\n" for job, rows in found.items()}

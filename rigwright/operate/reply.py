@@ -1,0 +1,170 @@
+"""What a request was answered, as a job on the host has seen it; who answered may have been taken over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DONE = "[DONE]"
+"""What OpenAI's protocol ends a stream with."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer; all times are the client's, in seconds from when it began to ask."""
+
+    status: int
+    """HTTP's; 0 for no answer."""
+    error: str
+    """Why there is none, or none that is whole; empty for one that is."""
+    type: str
+    """Its Content-Type."""
+    body: str
+    """Empty where it came as events."""
+    events: tuple[tuple[float, str], ...]
+    """What each event held, and when it was there; several that came together have the same moment."""
+    first_s: float | None
+    """To the first byte of its body."""
+    total_s: float
+    refused: int
+    """How often who was asked had said before that he was busy."""
+    waited_s: float
+    """All of it, with that."""
+
+    @property
+    def said(self) -> str:
+        """What to tell people of it, where it is not what was asked for."""
+        text = " ".join((self.body or " ".join(text for _, text in self.events[-2:])).split())[:200]
+        return ": ".join(filter(None, (str(self.status) if self.status else "", self.error, text)))
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a model has said in one answer of the chat API, put together."""
+
+    content: str
+    reasoning: str
+    calls: tuple[tuple[str, str], ...]
+    """Tools that it calls, each with its arguments, JSON as text."""
+    finish: str
+    """Why it ended; empty where nobody said."""
+    prompt_tokens: int | None
+    tokens: int | None
+    """That it has made, as its engine counts them; None where it does not say."""
+    times: tuple[float, ...]
+    """When each piece of it came that held something; one for an answer that was no stream."""
+    drafted: int | None = None
+    """Tokens that were guessed ahead, where the engine says it with the answer."""
+    accepted: int | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing at all was said."""
+        return not (self.content.strip() or self.reasoning.strip() or self.calls)
+
+
+class NoMessage(ValueError):
+    """An answer that is none of the chat API's; its text says what came in place of it."""
+
+
+def message(reply: Reply) -> Message:
+    """What an answer of the chat API says.
+
+    Raises:
+        NoMessage: it is another status than 200, an error, not whole, or of another shape.
+    """
+    if reply.status != 200 or reply.error:
+        raise NoMessage(reply.said or "nothing came")
+    try:
+        return _of_events(reply) if reply.events else _of_body(reply)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        if isinstance(error, NoMessage):
+            raise
+        raise NoMessage(f"an answer of another shape: {reply.said}") from None
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise NoMessage(f"an answer of another shape: {text[:200]}")
+    if found.get("error"):
+        raise NoMessage(f"an error with status 200: {text[:200]}")
+    return found
+
+
+def _of_body(reply: Reply) -> Message:
+    found = _loaded(reply.body)
+    choice = found["choices"][0]
+    made = _Gathered()
+    made.take(choice["message"], reply.total_s)
+    return made.message(choice.get("finish_reason"), found)
+
+
+def _of_events(reply: Reply) -> Message:
+    if reply.events[-1][1] != DONE:
+        raise NoMessage(f"a stream that does not end with {DONE}: {reply.said}")
+    made, finish = _Gathered(), None
+    last: dict[str, Any] = {}
+    for at, text in reply.events[:-1]:
+        found = _loaded(text)
+        # usage comes in an event of its own, without choices, or with the last one
+        last |= {key: found[key] for key in ("usage", "timings") if found.get(key)}
+        for choice in found.get("choices") or ():
+            made.take(choice.get("delta") or {}, at)
+            finish = choice.get("finish_reason") or finish
+    return made.message(finish, last)
+
+
+class _Gathered:
+    """The parts of a message, as they come."""
+
+    def __init__(self) -> None:
+        self.content: list[str] = []
+        self.reasoning: list[str] = []
+        self.calls: dict[int, list[str]] = {}
+        self.times: list[float] = []
+
+    def take(self, part: Mapping[str, Any], at: float) -> None:
+        content = part.get("content") or ""
+        # vLLM's name is the second one since 0.12
+        reasoning = part.get("reasoning_content") or part.get("reasoning") or ""
+        calls = part.get("tool_calls") or ()
+        if not (isinstance(content, str) and isinstance(reasoning, str)):
+            raise TypeError
+        self.content.append(content)
+        self.reasoning.append(reasoning)
+        for number, call in enumerate(calls):
+            named = self.calls.setdefault(int(call.get("index", number)), ["", ""])
+            named[0] += str(call["function"].get("name") or "")
+            named[1] += str(call["function"].get("arguments") or "")
+        if content or reasoning or calls:
+            self.times.append(at)
+
+    def message(self, finish: object, last: Mapping[str, Any]) -> Message:
+        usage, timings = last.get("usage") or {}, last.get("timings") or {}
+        return Message(
+            content="".join(self.content),
+            reasoning="".join(self.reasoning),
+            calls=tuple((name, arguments) for _, (name, arguments) in sorted(self.calls.items())),
+            finish=str(finish or ""),
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            tokens=_count(usage, "completion_tokens", timings, "predicted_n"),
+            times=tuple(self.times),
+            drafted=_count(timings, "draft_n"),
+            accepted=_count(timings, "draft_n_accepted"),
+        )
+
+
+def _count(*places: Any) -> int | None:
+    """The first whole number that is there: tables, each followed by a name in it."""
+    for table, name in _pairs(places):
+        found = table.get(name)
+        if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 40:
+            return found
+    return None
+
+
+def _pairs(places: tuple[Any, ...]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    return zip(places[::2], places[1::2], strict=True)

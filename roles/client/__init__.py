@@ -1,0 +1,285 @@
+"""A client on a host: a job there that asks one place what it is told to, and says what came, as it comes.
+
+On the engine's own socket nothing of the network is measured. The job is a transient unit without rights, whose user
+exists for as long as it does; systemd hands it the API key. It ends with the connection over which it gets its orders,
+so what is lost on the way loads nobody any more, and what came until then is here.
+
+    with Client(box.target, at_instance(box.rig, instance)) as client:
+        reply = client.ask(Request("/v1/models"), limit=5)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import shlex
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+from paramiko import Channel
+from pydantic import TypeAdapter, ValidationError
+
+from rigwright.engines.request import Request
+from rigwright.host.channel import said
+from rigwright.operate.place import Place
+from rigwright.operate.reply import Reply
+from roles import root
+
+HOST = Path(__file__).with_name("host")
+MODULES = ("talk", "asking", "main")
+"""Of the program, each after those that it imports; `main` is called with those before it."""
+MOST = 8 << 20  # bytes of an answer
+LINE = 64 << 20  # bytes of what the job says in one line
+WHOLE = 2 << 30  # bytes of all that it says
+PIECE = 1 << 16  # bytes of complaints
+BEGIN = 60.0  # seconds until it takes orders
+BUSY = (429, 503)
+"""Statuses by which a gateway says that its queue is full, or that nobody is ready."""
+
+
+class Lost(Exception):
+    """The job, or the way to it, is gone; what it had said until then counts."""
+
+
+class Failed(Exception):
+    """The job could not do what it was told."""
+
+
+@dataclass(frozen=True)
+class _End:
+    why: str
+
+
+@cache
+def program(*more: str) -> str:
+    """The job's program, as it reads it in its first line.
+
+    Args:
+        more: Files of further modules, whose names are what orders call them.
+    """
+    paths = [*(HOST / f"{name}.py" for name in MODULES[:-1]), *map(Path, more), HOST / f"{MODULES[-1]}.py"]
+    texts = {path.stem: path.read_text() for path in paths}
+    return (
+        "import sys, types\n"
+        "package, made = 'roles.client.host', {}\n"
+        "for end in range(1, 4):\n"
+        "    name = '.'.join(package.split('.')[:end])\n"
+        "    sys.modules[name] = types.ModuleType(name)\n"
+        "    sys.modules[name].__path__ = []\n"
+        f"for name, text in {texts!r}.items():\n"
+        "    module = made[name] = sys.modules[f'{package}.{name}'] = types.ModuleType(f'{package}.{name}')\n"
+        "    setattr(sys.modules[package], name, module)\n"
+        "    exec(compile(text, f'{name}.py', 'exec', dont_inherit=True), module.__dict__)\n"
+        "made.pop('main').main(made)\n"
+    )
+
+
+def command(place: Place, unit: str) -> str:
+    """The shell command that starts the job; no key and no prompt is in it."""
+    families = "AF_UNIX" if place.at.startswith("/") else "AF_UNIX AF_INET AF_INET6"
+    properties = {
+        "DynamicUser": "yes",
+        "SupplementaryGroups": " ".join(place.groups),
+        "LoadCredential": f"api-key:{place.credential}" if place.credential else "",
+        "PrivateNetwork": "yes" if place.at.startswith("/") else "no",
+        "RestrictAddressFamilies": families,
+        "PrivateDevices": "yes",
+        "ProtectHome": "yes",
+        "ProtectProc": "invisible",
+        "CapabilityBoundingSet": "",
+        "NoNewPrivileges": "yes",
+        "RestrictNamespaces": "yes",
+        "SystemCallFilter": "@system-service",
+        "UMask": "0077",
+        "MemoryMax": "4G",
+        "LimitNOFILE": "65536",
+    }
+    start = "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())))"
+    words = ["systemd-run", "--quiet", "--collect", "--pipe", "--wait", "--service-type=exec", f"--unit={unit}"]
+    empty = ("CapabilityBoundingSet",)
+    words += [f"--property={key}={value}" for key, value in properties.items() if value or key in empty]
+    return shlex.join([*words, "--", "/usr/bin/python3", "-I", "-S", "-B", "-c", start])
+
+
+class Client:
+    """A job that asks one place. Orders may be given from several threads."""
+
+    def __init__(self, target: Any, place: Place, *more: Path) -> None:
+        """It begins with the block.
+
+        Args:
+            target: pyinfra's connected host.
+            place: Who is asked.
+            more: Files of further modules of the program (roles/client/host/main.py), for `told`.
+        """
+        self.place = place
+        self.unit = f"rw-client-{place.name}-{secrets.token_hex(4)}"
+        self._target, self._more = target, tuple(map(str, more))
+        self._channel: Channel | None = None
+        self._orders: dict[int, Queue[object]] = {0: Queue()}
+        self._numbers = count(1)
+        self._lost = ""
+        self._writing = threading.Lock()
+
+    def __enter__(self) -> Client:
+        """Start the job.
+
+        Raises:
+            Lost: it does not begin.
+        """
+        first = asdict(self.place)
+        told = {key: first[key] for key in ("at", "key", "authority", "tls_name")}
+        told["credential"] = bool(self.place.credential)
+        text = base64.b64encode(zlib.compress(program(*self._more).encode())) + b"\n" + json.dumps(told).encode()
+        try:
+            self._channel = root.start(self._target, command(self.place, self.unit), BEGIN)
+            threading.Thread(target=self._listen, args=(self._channel,), daemon=True).start()
+            self._channel.sendall(text + b"\n")
+        except root.BROKEN as error:
+            raise Lost(said(str(error)) or "the connection is gone") from None
+        try:
+            next(self._answers(0))
+        except (StopIteration, Lost):
+            self.close()
+            raise Lost(self._lost or "the job has said nothing") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the job, whatever it is doing; what waits for it is told that it is lost."""
+        if self._channel is None:
+            return
+        self._lost = self._lost or "the job was ended"
+        self._channel.close()
+        with suppress(root.Gone):
+            root.run(self._target, f"systemctl stop {shlex.quote(self.unit)} 2>/dev/null; true", limit=BEGIN)
+
+    def ask(
+        self, request: Request, limit: float, *, most: int = MOST, again: Sequence[int] = (), model: bool = True
+    ) -> Reply:
+        """Make one request.
+
+        Args:
+            request: What is asked; the model is named in it.
+            limit: Seconds until the answer is whole.
+            most: Bytes of it.
+            again: Statuses that mean: later.
+            model: Whether the model is named.
+
+        Raises:
+            Lost: the job or the connection is gone.
+            Failed: the job could not.
+        """
+        body = None if request.body is None else {**({"model": self.place.model} if model else {}), **request.body}
+        asked = {"path": request.path, "body": body, "limit": limit, "most": most, "again": list(again)}
+        reply: Reply = next(self.told("asking", asked, Reply))
+        return reply
+
+    def together(self, requests: Sequence[Request], limit: float, *, again: Sequence[int] = ()) -> list[Reply]:
+        """Make several requests at once; returns their answers in the same order.
+
+        Raises:
+            Lost: as `ask`.
+            Failed: as `ask`.
+        """
+        answers: list[Reply | BaseException] = [Lost("it was not asked")] * len(requests)
+
+        def one(number: int, request: Request) -> None:
+            try:
+                answers[number] = self.ask(request, limit, again=again)
+            except (Lost, Failed) as error:
+                answers[number] = error
+
+        threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(requests)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            found.append(answer)
+        return found
+
+    def told(self, work: str, asked: Mapping[str, object], shape: Any) -> Iterator[Any]:
+        """Have a module of the program work; yields what it says, as it says it.
+
+        Args:
+            work: The module's name.
+            asked: What its `work` is given.
+            shape: The type of what it says: dataclasses, dicts, lists and the like, judged strictly.
+
+        Raises:
+            Lost: the job or the connection is gone.
+            Failed: it failed, or said something else.
+        """
+        adapter = TypeAdapter(shape)
+        with self._writing:
+            number = next(self._numbers)
+            self._orders[number] = Queue()
+            line = json.dumps({"id": number, "work": work, "asked": asked}).encode() + b"\n"
+            try:
+                if self._lost or self._channel is None:
+                    raise Lost(self._lost or "there is no job")
+                self._channel.sendall(line)
+            except root.BROKEN as error:
+                raise Lost(self._lost or said(str(error)) or "the connection is gone") from None
+        for value in self._answers(number):
+            try:
+                # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
+                yield adapter.validate_json(json.dumps(value), strict=True)
+            except (ValidationError, RecursionError, ValueError) as error:
+                raise Failed(f"the job said something else than it was asked for: {said(str(error))}") from None
+
+    def _answers(self, number: int) -> Iterator[object]:
+        queue = self._orders[number]
+        while not isinstance(found := queue.get(), _End):
+            if isinstance(found, Lost):
+                raise found
+            yield found
+        del self._orders[number]
+        if found.why:
+            raise Failed(said(found.why))
+
+    def _listen(self, channel: Channel) -> None:
+        """Sort what the job says by what it is said of, until it says no more."""
+        why = ""
+        try:
+            channel.settimeout(None)
+            source, taken = channel.makefile("rb"), 0
+            while line := source.readline(LINE):
+                taken += len(line)
+                if not line.endswith(b"\n") or taken > WHOLE:
+                    raise ValueError("the job says more than it may")
+                self._sort(json.loads(line))
+            complaint = channel.makefile_stderr("rb").read(PIECE).decode(errors="replace").split("\n")
+            why = next((line for line in reversed(complaint) if line.strip()), "") or "the job has ended"
+        except root.BROKEN as error:
+            why = str(error) or "the connection is gone"
+        except (ValueError, RecursionError, TypeError, KeyError) as error:
+            why = f"the job said something that is none of its lines: {error}"
+        self._lost = self._lost or said(why)
+        with self._writing:
+            for queue in self._orders.values():
+                queue.put(Lost(self._lost))
+
+    def _sort(self, found: dict[str, Any]) -> None:
+        queue = self._orders.get(found["id"])
+        if queue is None:
+            raise ValueError("an answer to what was not asked")
+        if "end" in found:
+            queue.put(_End(str(found["end"])))
+        else:
+            queue.put(found["told"])

@@ -1,0 +1,66 @@
+"""The job on a host: takes orders as lines of JSON, carries out each in a thread, and says what came of it in lines.
+
+The first line says who is asked: the members of `talk.Place`, and with `credential` that systemd has handed the key
+over. Each line after it is an order: `id`, `work` and `asked`. `work` is one of the program's modules, whose
+`work(place, asked, say)` is called; whatever it says is a line with that `id`, and the last of an order has `end`, why
+it failed, empty where it did not. The job ends with its standard input: with whoever gave the orders.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from roles.client.host import talk
+
+CREDENTIAL = "api-key"
+WRITING = threading.Lock()
+
+
+def said(number: int, value: dict[str, object]) -> None:
+    """Say one line; who listens no more is done with all of it."""
+    line = json.dumps({"id": number, **value}).encode() + b"\n"
+    with WRITING:
+        try:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        except OSError:
+            os._exit(1)
+
+
+def order(modules: dict[str, ModuleType], place: talk.Place, given: dict[str, Any]) -> None:
+    """Carry out one order to its end."""
+    number = given["id"]
+
+    def say(value: dict[str, object]) -> None:
+        said(number, {"told": value})
+
+    try:
+        work: Callable[[talk.Place, dict[str, Any], Callable[[dict[str, object]], None]], None]
+        work = modules[given["work"]].work
+        work(place, given["asked"], say)
+    except (OSError, ValueError, http.client.HTTPException, RuntimeError, MemoryError) as error:
+        said(number, {"end": f"{type(error).__name__}: {error}"[:300]})
+    else:
+        said(number, {"end": ""})
+
+
+def main(modules: dict[str, ModuleType]) -> None:
+    """Take orders until there is nobody any more to give them."""
+    source = sys.stdin.buffer
+    told = json.loads(source.readline())
+    if told.pop("credential"):
+        lines = (Path(os.environ["CREDENTIALS_DIRECTORY"]) / CREDENTIAL).read_text().splitlines()
+        told["key"] = lines[0].strip() if lines else ""
+    place = talk.Place(**told)
+    said(0, {"told": {"ready": True}})
+    for line in source:
+        threading.Thread(target=order, args=(modules, place, json.loads(line)), daemon=True).start()
+    os._exit(0)

@@ -1,0 +1,69 @@
+"""A host for clients: a shell of this machine, whose `systemd-run` starts at once what it is told to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.ssh_host import Channel, Host
+
+# what of systemd-run's arguments a job sees: its credential
+SYSTEMD_RUN = """\
+#!/bin/sh
+while [ "$1" != -- ]; do
+  case $1 in --property=LoadCredential=api-key:*)
+    mkdir -p {folder}/credentials
+    key=${{1#--property=LoadCredential=api-key:}}
+    # a host of a test's own has it in its folder
+    [ ! -e "{folder}$key" ] || key={folder}$key
+    cp "$key" {folder}/credentials/api-key || exit 243
+    export CREDENTIALS_DIRECTORY={folder}/credentials
+  ;; esac
+  echo "$1" >> {folder}/options
+  shift
+done
+shift
+echo $$ > {folder}/pid
+exec "$@"
+"""
+SYSTEMCTL = """\
+#!/bin/sh
+[ ! -e {folder}/pid ] || kill "$(cat {folder}/pid)" 2>/dev/null
+echo "$@" >> {folder}/systemctl
+"""
+
+
+class Session(Channel):
+    """One whose command reads what is sent at once."""
+
+    def sendall(self, part: bytes) -> None:
+        try:
+            self.process.stdin.write(part)
+            self.process.stdin.flush()
+        except ValueError:
+            raise OSError("Socket is closed") from None
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class ClientHost(Host):
+    """The host."""
+
+    def open_session(self) -> Any:
+        return Session(self)
+
+
+def client_host(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
+    """A host whose jobs leave their traces in a folder."""
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
+    for name, text in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL)):
+        (programs / name).write_text(text.format(folder=folder))
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return ClientHost()

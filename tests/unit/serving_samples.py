@@ -1,0 +1,37 @@
+"""Instances as clients find them: one that is declared to be able to all there is, and how it is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+from rigwright.declaration.instance import Instance, Part
+from rigwright.engines.kind import Sandbox, Service
+from rigwright.engines.vllm.keys import Engine, Variant
+from tests.unit.samples import artefact, instance
+
+ABLE: dict[str, Any] = {
+    "tool_call_parser": "hermes",
+    "reasoning_parser": "qwen3",
+    "speculative_config": {"method": "mtp", "num_speculative_tokens": 3},
+    "max_model_len": 4096,
+    "max_num_seqs": 4,
+}
+SERVICE = Service((), {}, Sandbox(0, 0), metrics="/metrics")
+
+
+def able(size: int = 16 << 30, **keys: Any) -> Instance:
+    """An instance of vLLM, whose weights have so many bytes; with other keys of its variant."""
+    config = json.dumps({"vision_config": {"depth": 1}})
+    digest = hashlib.sha256(config.encode()).hexdigest()
+    row = {"folder": None, "group": "model"}
+    rows = (
+        artefact(file="config.json", name="config.json", size=len(config), text=config, sha256=digest, **row),
+        artefact(file="model.safetensors", name="model.safetensors", size=size, **row),
+        artefact(file="tokenizer.json", name="tokenizer.json", size=9, **row),
+    )
+    variant = Variant.model_validate({"engine": "x", "model": "y", **ABLE, **keys})
+    made = replace(instance(), variant=variant, engine=Engine(kind="vllm", env="vllm"), model_name="scripted")
+    return replace(made, parts=(Part("model", rows),))

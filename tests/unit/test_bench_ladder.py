@@ -1,0 +1,262 @@
+"""Ladders of load: against a stand-in of fixed timing, whose truth can be worked out, and judged by tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from bench.figures import Request
+from bench.ladder import Loaded, Rung, as_csv, percentile, queues, saturation
+from bench.load import CHAT, GIVE_UP, Asked, Made
+from bench.serving import PROGRAM
+from bench.watched import lines
+from rigwright.engines.metrics import Metrics, read
+from rigwright.engines.vllm.told import COUNTS
+from tests.unit.chat_engine import KEY, ChatEngine, Fault
+
+Load = Callable[..., Rung]
+NAMES = frozenset(
+    {COUNTS.running, COUNTS.waiting, COUNTS.kv_used, COUNTS.preemptions, COUNTS.tokens, *COUNTS.prompt_tokens}
+)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Load a stand-in by the load program itself, in a process of its own, as on a host."""
+    (tmp_path / "key").write_text(KEY)
+
+    def loaded(engine: ChatEngine, streams: int, seconds: float, tokens: int = 6, **more: Any) -> Rung:
+        with engine.up(tmp_path / "socket") as at:
+            asked = Asked(at, str(tmp_path / "key"), 0, streams, 0, 0, 0, seed=1, path=CHAT, seconds=seconds)
+            asked = replace(asked, **({"prompts": [("say it", tokens)], "model": "m"} | more))
+            command = [sys.executable, "-I", "-", json.dumps(asdict(asked))]
+            done = subprocess.run(command, input=PROGRAM.read_text(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return Rung.of(streams, Loaded.model_validate_json(done.stdout), ())
+
+    return loaded
+
+
+def test_no_time_is_shorter_than_the_server_of_fixed_timing_took(load: Load) -> None:
+    """How much later each came is the machine's affair: six tokens, the first after 0.1 s and each other one 0.04 s
+    later, make an answer of 0.3 s, so that each of four streams makes two to four requests in 0.9 s.
+    """
+    found = load(ChatEngine(first_s=0.1, gap_s=0.04), streams=4, seconds=0.9)
+    assert 8 <= len(found.requests) <= 16
+    assert found.seconds >= 0.9
+    for one in found.requests:
+        assert (one.tokens, len(one.gaps_s)) == (6, 5)
+        for number in range(6):
+            assert one.first_s + sum(one.gaps_s[:number]) >= 0.1 + 0.04 * number
+        assert one.total_s >= one.first_s + sum(one.gaps_s)
+
+
+def event(**members: object) -> bytes:
+    return f"data: {json.dumps(members)}\n\n".encode()
+
+
+def chat(first_s: float, gap_s: float, tokens: int, began: float) -> Made:
+    """An answer that came at exactly these moments."""
+    came = [(began + first_s, event(choices=[{"delta": {"role": "assistant", "content": ""}}]))]
+    came += [(began + first_s + n * gap_s, event(choices=[{"delta": {"content": "x"}}])) for n in range(tokens)]
+    ended = began + first_s + (tokens - 1) * gap_s
+    usage = {"prompt_tokens": 7, "completion_tokens": tokens}
+    last = event(choices=[{"delta": {}, "finish_reason": "length"}]) + event(choices=[], usage=usage)
+    return Made(began, ended, [*came, (ended, last + b"data: [DONE]\n\n")])
+
+
+def test_figures_of_known_times_are_what_they_come_to() -> None:
+    """Four streams, four requests each of six tokens: the first after 100 ms, the others 40 ms apart."""
+    made = [chat(0.1, 0.04, 6, 0.3 * turn) for turn in range(4) for _ in range(4)]
+    told = {"seconds": 1.2, "processor_s": 0.6, "requests": [one.told(tolerant=True) for one in made]}
+    found = Rung.of(4, Loaded.model_validate(told), ()).figures()
+    truth: dict[str, float] = {"completed": 16, "failed": 0, "refused": 0, "total_output_tokens": 96, "duration": 1.2}
+    truth |= {"request_throughput": 16 / 1.2, "output_throughput": 80, "max_concurrency": 4, "client": 0.5}
+    for name, ms in (("ttft", 100), ("tpot", 40), ("itl", 40), ("e2el", 300)):
+        truth |= {f"{share}_{name}_ms": ms for share in ("mean", "median", "p90", "p99")}
+    assert {name: found[name] for name in truth} == pytest.approx(truth)
+    assert {name for name, value in found.items() if value is None} == {
+        *("running", "waiting", "kv", "preemptions", "foreign_tokens")
+    }
+
+
+def test_streams_beyond_the_slots_wait_and_the_wait_is_in_ttft(load: Load) -> None:
+    found = load(ChatEngine(first_s=0.1, gap_s=0.02, slots=2), streams=4, seconds=0.1)
+    # an answer takes 0.2 s; two at once, so that the other two begin when those have ended
+    assert sum(one.first_s >= 0.3 for one in found.requests) == 2
+
+
+def test_every_request_has_a_prompt_that_begins_like_no_other(load: Load) -> None:
+    engine = ChatEngine(first_s=0.01, gap_s=0)
+    load(engine, 2, 0.2, prompts=[("one", 2), ("two", 3)], more={"temperature": 0.6})
+    said = [one["messages"][0]["content"].split() for one in engine.asked]
+    assert len({salt for salt, _ in said}) == len(said) > 4
+    assert {(text, one["max_tokens"]) for (_, text), one in zip(said, engine.asked, strict=True)} == {
+        ("one", 2),
+        ("two", 3),
+    }
+    assert all(one["temperature"] == 0.6 and one["model"] == "m" and one["stream"] for one in engine.asked)
+
+
+def test_a_prompt_of_the_operators_is_said_as_it_is(load: Load) -> None:
+    engine = ChatEngine(first_s=0.01, gap_s=0)
+    load(engine, 1, 0.05, salted=False)
+    assert {one["messages"][0]["content"] for one in engine.asked} == {"say it"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("revoked", "HTTP status 401"),
+        ("error body", "the server sent"),
+        ("empty", "an answer without a token"),
+        ("cut", "the answer ends in the middle"),
+    ],
+)
+def test_a_server_that_misbehaves_midway_is_counted_and_not_asked_for_ever(
+    load: Load, fault: Fault, words: str
+) -> None:
+    engine = ChatEngine(first_s=0.01, gap_s=0, fault=fault, after=6)
+    found = load(engine, 2, 30 if fault in ("revoked", "error body", "cut") else 0.5)
+    assert len(found.requests) == 6
+    assert found.failed == (2 * GIVE_UP if fault != "empty" else found.failed) > 0
+    assert all(words in said for said in found.errors)
+    assert found.figures()["failed"] == found.failed
+
+
+def test_a_full_queue_is_no_failure_of_the_servers(load: Load) -> None:
+    found = load(ChatEngine(first_s=0.01, gap_s=0, fault="busy", after=4), 1, 1.3)
+    assert (len(found.requests), found.failed) == (4, 0)
+    assert found.refused > GIVE_UP
+
+
+def test_what_comes_in_one_piece_has_its_first_token_when_it_is_over(load: Load) -> None:
+    found = load(ChatEngine(first_s=0.05, gap_s=0.01, fault="one piece"), 1, 0.05)
+    assert found.figures()["median_itl_ms"] == 0
+    assert found.figures()["median_ttft_ms"] >= 100
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{}",
+        '{"seconds": -1, "processor_s": 0, "requests": [{"error": "x"}]}',
+        '{"seconds": NaN, "processor_s": 0, "requests": [{"error": "x"}]}',
+        '{"seconds": 1, "processor_s": 0, "requests": []}',
+        '{"seconds": 1, "processor_s": 0, "requests": [{"error": "x"}], "more": 1}',
+        '{"seconds": 1, "processor_s": 0, "requests": [{"first_s": "1", "gaps_s": [], "total_s": 1, "tokens": 1}]}',
+    ],
+)
+def test_what_a_host_prints_is_held_to_its_shape(said: str) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Loaded).validate_json(said)
+
+
+def test_of_a_servers_metrics_some_lines_are_told() -> None:
+    text = b'a{x="1 }"} 1\na{x="2"} 2.5\nb 7\n# a 1\na_more 5\nnothing\n\xff\n'
+    assert lines(text, frozenset({"a", "b"})) == 'a{x="1 }"} 1\na{x="2"} 2.5\nb 7'
+    told = lines(ChatEngine(kv_a_slot=0.25, running=2, waiting=1).metrics.encode(), NAMES)
+    assert read(told, COUNTS) == Metrics(running=2, waiting=1, kv_used=0.5, preemptions=0, tokens=0, prompt_tokens=0)
+
+
+def loaded(tokens: int = 10, requests: int = 10, seconds: float = 10.0) -> Loaded:
+    one = {"first_s": 0.1, "gaps_s": [0.1] * (tokens - 1), "total_s": 1.0, "tokens": tokens, "prompt_tokens": 3}
+    return Loaded.model_validate({"seconds": seconds, "processor_s": 1.0, "requests": [one] * requests})
+
+
+def test_what_an_engine_says_of_itself_is_told_at_its_most_and_what_it_counts_by_its_growth() -> None:
+    rows = ((1, 0, 0.1, 5), (8, 2, 0.7, 5), (4, 0, 0.2, 7))
+    samples = [Metrics(running=r, waiting=w, kv_used=kv, preemptions=p) for r, w, kv, p in rows]
+    rung = Rung.of(8, loaded(), samples)
+    assert (rung.running, rung.waiting, rung.kv, rung.preemptions, rung.foreign) == (8, 2, 0.7, 2, None)
+    assert Rung.of(8, loaded(), ()).running is None
+
+
+@pytest.mark.parametrize(
+    ("made", "running", "foreign", "contaminated"),
+    [
+        (100, 8, 0, False),
+        (120, 8, 0, False),  # what ends an answer is counted by some
+        (160, 8, 60, True),
+        (100, 9, 0, True),
+    ],
+)
+def test_tokens_of_others_mark_a_load(made: float, running: float, foreign: int, contaminated: bool) -> None:
+    samples = [Metrics(running=running, tokens=made_, prompt_tokens=read_) for made_, read_ in ((7, 5), (7 + made, 35))]
+    rung = Rung.of(8, loaded(), samples)
+    assert (rung.foreign, rung.contaminated) == (foreign, contaminated)
+
+
+def test_what_was_done_for_requests_that_failed_is_nobodys() -> None:
+    told = loaded().model_dump()
+    told["requests"].append({"error": "cut"})
+    samples = [Metrics(tokens=0, prompt_tokens=0), Metrics(tokens=1000, prompt_tokens=1000)]
+    rung = Rung.of(8, Loaded.model_validate(told), samples)
+    assert (rung.foreign, rung.contaminated) == (None, False)
+
+
+def test_percentiles_are_those_of_numpy() -> None:
+    import numpy
+
+    values = [3.0, 1.0, 2.0, 10.0, 7.5]
+    for percent in (0, 1, 50, 90, 99, 100):
+        assert percentile(values, percent) == pytest.approx(numpy.percentile(values, percent))
+    assert percentile([], 99) == 0
+
+
+def rung(streams: int, rate: float, **more: Any) -> Rung:
+    """A load of ten seconds with so many answers a second."""
+    return Rung(streams, 10.0, (Request(0.1, (), 1.0, 2),) * round(rate * 10), {}, more.pop("client", 0.1), **more)
+
+
+# eight RTX 5090 by a public write-up, short answers: 96 % of the KV cache at 241 running
+PUBLISHED = [
+    rung(n, rate, running=min(n, 241), waiting=max(0, n - 241), kv=min(n / 250, 0.96))
+    for n, rate in ((10, 13.4), (30, 28.1), (64, 45.2), (128, 60.2), (200, 64.9), (256, 64.7))
+]
+# the same box with 64 at once, at 25 % of the KV cache
+FEW = [rung(n, min(n, 64) * 0.136, running=min(n, 64), waiting=max(0, n - 64), kv=0.25) for n in (10, 30, 64, 128)]
+
+
+@pytest.mark.parametrize(
+    ("rungs", "capacity", "streams", "limit"),
+    [
+        (PUBLISHED, 256, 200, "KV cache"),
+        (FEW, 64, 64, "max-num-seqs"),
+        ([rung(n, min(n, 16) * 2, running=n, waiting=0, kv=0.3) for n in (4, 16, 32)], 64, 16, "compute"),
+        ([rung(n, min(n, 16) * 2, running=n, waiting=0, client=0.95) for n in (4, 16, 32)], 64, 16, "client"),
+        ([rung(n, min(n, 4) * 2) for n in (1, 4, 8)], 4, 4, "max-num-seqs"),
+        ([rung(n, min(n, 4) * 2) for n in (1, 4, 8)], None, 4, "unknown"),
+        ([rung(n, n * 2, running=n) for n in (1, 4, 8)], 16, None, ""),
+        ([rung(n, min(n, 4) * 2, running=n, waiting=0, preemptions=n / 2) for n in (1, 4, 8)], 16, 4, "KV cache"),
+        ([rung(4, 0)], 4, None, "errors"),
+        ([], 4, None, "errors"),
+    ],
+)
+def test_where_a_ladder_saturates_and_what_limits_it(
+    rungs: list[Rung], capacity: int | None, streams: int | None, limit: str
+) -> None:
+    found = saturation(rungs, capacity)
+    assert (found.streams, found.limit) == (streams, limit)
+
+
+def test_what_queues_is_said() -> None:
+    rungs = [rung(4, 1), rung(8, 1, waiting=3.0), rung(16, 1)]
+    assert queues(rungs, 4) == [
+        "8 streams on 4 slots: up to 3 requests wait, and that is in TTFT",
+        "16 streams on 4 slots: 12 wait, and that is in TTFT",
+    ]
+    assert queues(rungs, None) == []
+
+
+def test_rows_for_programs() -> None:
+    assert as_csv([{"a": 1, "b": None}, {"a": 2.5, "b": "x,y"}]) == 'a,b\n1,\n2.5,"x,y"\n'
+    assert as_csv([]) == ""

@@ -1,0 +1,204 @@
+"""`rigwright load`: ladders over a host's job, against a stand-in of an engine; what is told, written and refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench.loading import QUESTIONS, WARM_UP, WORKLOADS, own
+from checks.looking import Box
+from cli import load as verb
+from cli import main
+from cli.bars import bars
+from cli.clients import Door, Interrupt
+from rigwright.operate.place import Place
+from tests.unit.chat_engine import KEY, ChatEngine
+from tests.unit.client_host import client_host
+from tests.unit.vllm_samples import rig, vllm
+
+Loading = Callable[..., Result]
+
+
+@pytest.fixture
+def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
+    """Run the verb over one host, whose instances are stand-ins."""
+    (tmp_path / "key").write_text(KEY)
+    host = client_host(tmp_path / "host", monkeypatch)
+
+    def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",)) -> Result:
+        made = rig(*(vllm(name) for name in names))
+        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, host)], []))
+        monkeypatch.setattr(verb, "alone", lambda *_: nullcontext())
+        monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
+        with engine.up(tmp_path / "socket") as at:
+            place = Place("chat", at, "m", credential=str(tmp_path / "key"))
+            monkeypatch.setattr(Door, "place", lambda *_: place)
+            return CliRunner().invoke(main, ["load", __file__, "--seconds=1", *words])
+
+    return run
+
+
+def test_a_ladder_is_told_in_80_columns_and_written_for_programs(loading: Loading, tmp_path: Path) -> None:
+    files = (f"--json={tmp_path / 'l.json'}", f"--csv={tmp_path / 'l.csv'}")
+    engine = ChatEngine(first_s=0.02, gap_s=0, slots=2, kv_a_slot=0.3)
+    done = loading(engine, "--streams=4,1", *files)
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert max(map(len, (line for line in lines if not line.startswith("Warning")))) <= 120
+    table = lines[next(n for n, line in enumerate(lines) if line.split()[:2] == ["streams", "req/s"]) :]
+    assert [line.split()[0] for line in table[1:3]] == ["1", "4"]
+    assert max(map(len, table[:12])) <= 80
+    told = json.loads((tmp_path / "l.json").read_text())["ladders"][0]
+    assert (told["host"], told["complete"], told["output_tokens"]) == ("box1", True, 150)
+    (one,) = told["instances"]
+    assert [step["max_concurrency"] for step in one["steps"]] == [1, 4]
+    assert one["steps"][1]["running"] == 2
+    assert one["steps"][1]["kv"] == pytest.approx(0.6)
+    assert not any(step["contaminated"] or step["failed"] for step in one["steps"])
+    rows = list(csv.DictReader((tmp_path / "l.csv").open()))
+    assert [(row["instance"], row["max_concurrency"], row["workload"]) for row in rows] == [
+        ("chat", "1", "chat"),
+        ("chat", "4", "chat"),
+    ]
+    # before the first step, and with thinking off
+    assert {one["messages"][0]["content"].partition(" ")[2] for one in engine.asked[:WARM_UP]} <= set(QUESTIONS)
+    assert all(one["chat_template_kwargs"] == {"enable_thinking": False} for one in engine.asked)
+
+
+def test_others_that_ask_need_consent_and_are_said(loading: Loading, tmp_path: Path) -> None:
+    engine = ChatEngine(first_s=0.01, gap_s=0, running=3)
+    done = loading(engine, "--streams=1")
+    assert done.exit_code == 2
+    assert "chat works on 3 requests of others" in done.output
+    assert engine.asked == []
+    done = loading(ChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "others asked, too" in done.output
+
+
+def test_a_key_that_is_revoked_midway_ends_it_with_what_came_until_then(loading: Loading, tmp_path: Path) -> None:
+    engine = ChatEngine(first_s=0.01, gap_s=0, fault="revoked", after=WARM_UP + 20)
+    done = loading(engine, "--streams=1,2,4", f"--json={tmp_path / 'l.json'}")
+    assert done.exit_code == 1
+    assert "x HTTP status 401" in done.output or "HTTP status 401" in done.output
+    assert "not complete: nothing is answered any more, after 2 of 3 steps" in done.output
+    told = json.loads((tmp_path / "l.json").read_text())["ladders"][0]
+    assert (told["complete"], len(told["instances"][0]["steps"])) == (False, 2)
+    assert told["instances"][0]["steps"][0]["completed"] == 20
+
+
+def test_an_engine_that_answers_nothing_at_all_fails_while_it_warms_up(loading: Loading) -> None:
+    done = loading(ChatEngine(fault="error body"), "--streams=1")
+    assert done.exit_code == 1
+    assert "no room" in done.output
+    assert "not complete: failed, after 0 of 1 steps" in done.output
+
+
+def test_an_interrupt_keeps_the_steps_that_were_made(
+    loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Interrupt] = []
+    begin = Interrupt.__init__
+    monkeypatch.setattr(Interrupt, "__init__", lambda self: (begin(self), made.append(self))[0])
+    engine = ChatEngine(first_s=0.01, gap_s=0)
+
+    def interrupt() -> None:
+        while engine.most < WARM_UP or engine.running < 3 or len(engine.asked) < WARM_UP + 10:
+            if engine.over.wait(0.01):
+                return
+        made[0]._interrupted()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    done = loading(engine, "--streams=1,4", "--seconds=2", f"--json={tmp_path / 'l.json'}")
+    thread.join()
+    assert done.exit_code == 130, done.output
+    assert "not complete: interrupted, after 1 of 2 steps" in done.output
+    told = json.loads((tmp_path / "l.json").read_text())["ladders"][0]
+    assert (told["ended"], len(told["instances"][0]["steps"])) == ("interrupted", 1)
+
+
+def test_a_host_that_is_lost_midway_is_not_reached(loading: Loading, tmp_path: Path) -> None:
+    engine = ChatEngine(first_s=0.01, gap_s=0)
+
+    def kill() -> None:
+        while len(engine.asked) < WARM_UP + 5:
+            if engine.over.wait(0.01):
+                return
+        os.kill(int((tmp_path / "host/pid").read_text()), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    done = loading(engine, "--streams=1,2")
+    thread.join()
+    assert done.exit_code == 3, done.output
+    assert "not complete: host lost, after 0 of 2 steps" in done.output
+
+
+def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> None:
+    engine = ChatEngine(first_s=0.2, gap_s=0)
+    done = loading(engine, "--together", "--streams=2", f"--json={tmp_path / 'l.json'}", names=("a", "b"))
+    assert done.exit_code == 0, done.output
+    told = json.loads((tmp_path / "l.json").read_text())["ladders"]
+    assert [[one["instance"] for one in each["instances"]] for each in told] == [["a", "b"]]
+    # each of the two has two streams of its own
+    assert engine.most == 2 * WARM_UP
+    assert max(step["running"] for one in told[0]["instances"] for step in one["steps"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tokens=5",), "--tokens goes with --prompts"),
+        (("--key-file=x",), "--key-file goes with --gateway"),
+        (("--streams=0",), "different numbers from 1 to 256"),
+        (("--instance=other",), "--instance: "),
+        (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is(
+    loading: Loading, words: tuple[str, ...], said: str
+) -> None:
+    engine = ChatEngine()
+    done = loading(engine, *words)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert engine.asked == []
+
+
+def test_four_of_five_of_the_mix_are_chats() -> None:
+    tokens = [most for _, most in WORKLOADS["mix"].prompts]
+    assert (tokens.count(150) / len(tokens), tokens.count(50) / len(tokens)) == (0.8, 0.2)
+
+
+def test_prompts_of_the_operators_are_lines(tmp_path: Path) -> None:
+    file = tmp_path / "p"
+    file.write_text("one\n\n  two \n")
+    assert own(file, 7).prompts == (("one", 7), ("two", 7))
+    assert not own(file, 7).salted
+    for text, words in (("\n \n", "has no prompt"), ("x\n" + "y" * 100_001, "prompt 2 has more than")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            own(file, 7)
+    file.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="is not text"):
+        own(file, 7)
+
+
+def test_bars_are_as_long_as_their_values_are() -> None:
+    drawn = bars(("streams", "req/s", "ms"), [("10", (5.0, 100.0)), ("200", (10.0, 0.0))], width=47)
+    assert drawn == [
+        "streams  req/s               ms",
+        "     10  ######         5.0  ############## 100",
+        "    200  ############# 10.0                   0",
+    ]
+    assert bars(("a", "b"), [("1", (0.0,))], width=20) == ["a  b", "1               0.00"]

@@ -1,0 +1,144 @@
+"""`rigwright verify`, as a process, of a host that speaks SSH and has an engine of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.unit.client_host import SYSTEMD_RUN
+from tests.unit.model_server import KEY, Fault, Scripted, model_server
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+
+LIMIT = 60  # seconds, for a machine with much else to do
+
+
+@pytest.fixture
+def host(box: Box) -> Iterator[Sshd]:
+    """A host that has a key for its only instance, and no engine yet."""
+    with sshd(box.folder / "h") as made:
+        (made.folder / "run" / "instances" / "chat").mkdir(parents=True)
+        keys = made.folder / "etc" / "rigwright" / "credentials"
+        keys.mkdir(parents=True)
+        (keys / "chat.api-key").write_text(f"{KEY}\n")
+        made.program("systemctl", "")
+        made.program("systemd-run", SYSTEMD_RUN.format(folder=made.folder))
+        declared = entry(cards=[], instances=chat(), **made.connection)
+        box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
+        yield made
+
+
+def socket(host: Sshd) -> Path:
+    return host.folder / "run" / "instances" / "chat" / "api.sock"
+
+
+def command(box: Box, *options: str) -> list[str]:
+    return [sys.executable, "-m", "cli", "verify", str(box.inventory), *options]
+
+
+def verify(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(box, *options), capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def answering(box: Box, host: Sshd, fault: Fault, *options: str) -> tuple[int, Any]:
+    model = Scripted(fault)
+    with model_server(model, socket(host)):
+        done = verify(box, "--json", *options)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_an_instance_that_works_is_verified(box: Box, host: Sshd) -> None:
+    with model_server(Scripted(name="small"), socket(host)):
+        done = verify(box, "--junit", str(box.folder / "r.xml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "  ok    box  chat: it names its model (serves small)" in lines
+    assert "  n/a   box  chat: it calls a tool" in lines
+    assert lines[-1] == "box: verified (5 ok, 0 failed, 0 skipped)"
+    assert KEY not in done.stdout + done.stderr + "".join(host.told)
+    suite = ElementTree.parse(box.folder / "r.xml").getroot()[0]
+    assert (suite.get("name"), suite.get("failures"), suite.get("tests")) == ("box", "0", "5")
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "verdict"), [("wrong city", 1, "not as declared"), ("other model", 1, "not as declared")]
+)
+def test_one_that_does_not_is_not(box: Box, host: Sshd, fault: Fault, status: int, verdict: str) -> None:
+    found, report = answering(box, host, fault)
+    assert (found, report["verdict"], report["interrupted"]) == (status, verdict, False)
+    assert any(one["verdict"] in ("fail", "skip") for one in report["hosts"][0]["instances"][0]["checks"])
+
+
+def test_what_came_before_an_interrupt_is_kept_and_marked(box: Box, host: Sshd) -> None:
+    model = Scripted("wedged", name="small")
+    with (
+        model_server(model, socket(host)),
+        subprocess.Popen(
+            command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as verifying,
+    ):
+        while not model.asked:
+            time.sleep(0.05)
+        verifying.send_signal(signal.SIGINT)
+        said, errors = verifying.communicate(timeout=LIMIT)
+    assert (verifying.returncode, "Interrupted: what came until now is kept" in errors) == (130, True), errors
+    report = json.loads(said)
+    (one,) = report["hosts"][0]["instances"]
+    assert (report["interrupted"], one["ended"]) == (True, "interrupted")
+    assert [check["check"] for check in one["checks"]] == ["server", "patches"]
+    assert any("systemctl stop rw-client-chat-" in command for command in host.told)
+
+
+def test_a_box_that_is_lost_midway_is_marked(box: Box, host: Sshd) -> None:
+    model = Scripted("wedged", name="small")
+    with (
+        model_server(model, socket(host)),
+        subprocess.Popen(
+            command(box, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as verifying,
+    ):
+        while not model.asked:
+            time.sleep(0.05)
+        os.kill(host.pid, signal.SIGKILL)
+        said, _ = verifying.communicate(timeout=LIMIT)
+    assert verifying.returncode == 3
+    (one,) = json.loads(said)["hosts"][0]["instances"]
+    assert one["ended"].startswith("the client on the box is lost: ")
+    assert [check["verdict"] for check in one["checks"]] == ["ok", "n/a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--instance", "chta"], 'no instance is called "chta"; did you mean "chat"'),
+        (["--gateway"], "instance chat is behind no gateway"),
+        (["--listener", "office"], "--listener goes with --gateway"),
+        (["--limit", "bix"], "no host or group is called"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is(
+    box: Box, host: Sshd, options: list[str], words: str
+) -> None:
+    done = verify(box, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert not any("systemd-run" in told for told in host.told)
+
+
+def test_a_host_out_of_reach_is_in_all_reports(box: Box, host: Sshd) -> None:
+    os.kill(host.pid, signal.SIGKILL)
+    done = verify(box, "--json", "--junit", str(box.folder / "r.xml"))
+    assert done.returncode == 3, done.stderr
+    assert json.loads(done.stdout)["hosts"] == [{"name": "box", "verdict": "not reached", "instances": []}]
+    assert ElementTree.parse(box.folder / "r.xml").getroot()[0].get("failures") == "1"

@@ -1,0 +1,172 @@
+"""`rigwright init` asks what `rigwright variants` answers, and with --serve has it served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+import cli.served
+from rigwright.inventory import making
+from tests.unit.samples import Box
+from tests.unit.test_init import Init, declared
+from tests.unit.test_init import init as init
+from tests.unit.test_init import looked as looked
+
+ONE = {"variant": "llamacpp/one", "cards": [2], "port": 8021}
+CPU = {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 8021}
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize(
+    ("options", "answer", "instance"),
+    [
+        ([], None, None),
+        # a need, a workload, how many cards, and which of those that answer
+        ([], "0\n0\n2\n0\n", None),
+        ([], "\n\n\n\n", None),
+        ([], "9\n0\n7\n0\n0\n0\n", None),
+        ([], "0\n7\n0\n\n", CPU),
+        ([], "2\n0\n1\n1\n", {"variant": "llamacpp/default", "cards": [2], "port": 8021}),
+        (["--need", "throughput"], None, {"variant": "vllm/dual", "cards": [2, 3], "port": 8021}),
+        (["--need", "context", "--cards", "1"], None, {"variant": "llamacpp/default", "cards": [2], "port": 8021}),
+        (["--workload", "translation"], "no question\n", CPU),
+        (["--variant", "llamacpp/one", "--port", "9000"], None, ONE | {"port": 9000}),
+        (["--variant", "llamacpp/one"], "3\n", ONE),
+    ],
+)
+def test_what_the_box_is_for_is_asked_as_variants_asks_or_an_option_or_nothing_yet(
+    init: Init, box: Box, options: list[str], answer: str | None, instance: dict[str, object] | None
+) -> None:
+    done = init("root@box", *options, answer=answer)
+    assert done.exit_code == 0, done.output
+    with making("lock"):
+        entry = declared(box.folder / "box.py")["rig"]["entry"]
+    assert entry.get("instances") == ({"chat": instance} if instance else None)
+    asked = {"What counts most?", "What is it for?", "What shall it serve?"}
+    assert {one for one in asked if one in done.output} == (asked if answer is not None and not options else set())
+
+
+@pytest.mark.usefixtures("looked")
+def test_what_answers_is_listed_with_its_reason_and_what_is_known_of_it(init: Init) -> None:
+    shown = init("root@box", answer="2\n1\n2\n0\n").output
+    assert "  4  as much as one card can" in shown
+    assert "How many of 2 free cards?" in shown
+    assert "  1  llamacpp/65k: cards 2, 1 at once with 65536 tokens each; derived\n     Headroom" in shown
+    # it answers another workload, and a need that was not asked for
+    assert "llamacpp/default" not in shown
+    assert "llamacpp/one" not in shown
+
+
+@pytest.mark.usefixtures("looked")
+def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Box) -> None:
+    done = init("root@box", "--variant", "llamacpp/65k")
+    assert done.exit_code == 0, done.output
+    assert (
+        "Wrote box.py, and it is valid, but for what is not locked yet. Read it; then\n  ./rig lock box.py "
+        in done.output
+    )
+    with making("lock"):
+        assert declared(box.folder / "box.py")["rig"]["entry"]["instances"]["chat"]["cards"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--variant", "llamacpp/one", "--need", "context"], "--need, --workload and --cards do not go with it"),
+        (["--serve"], "nobody is there to be asked what"),
+        (["--reboot"], "--reboot goes with --serve"),
+        (["--need", "speed"], "'speed' is not one of 'throughput', 'context', 'streams', 'one-card'"),
+        (["--workload", "tetris"], "'tetris' is not one of"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_connecting(
+    init: Init, looked: list[object], words: list[str], said: str
+) -> None:
+    done = init("root@box", *words)
+    assert (done.exit_code, looked) == (2, [])
+    assert said in " ".join(done.output.split())
+
+
+@pytest.mark.usefixtures("looked")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--need", "throughput", "--cards", "0"], "no variant of the catalogue answers that on this box"),
+        (["--workload", "translation", "--need", "context"], "no variant of the catalogue answers that on this box"),
+    ],
+)
+def test_a_need_that_nothing_answers_is_said_and_nothing_is_written(
+    init: Init, box: Box, options: list[str], said: str
+) -> None:
+    done = init("root@box", *options)
+    assert done.exit_code == 1
+    assert said in done.output.splitlines()[-1]
+    assert not (box.folder / "box.py").exists()
+
+
+@dataclass
+class Ran:
+    """The verbs that were run, and those that fail."""
+
+    seen: list[list[str]] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+
+    def __call__(self, words: list[str]) -> int:
+        self.seen.append(words[3:])
+        return int(words[3] in self.failing)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for verb, *_ in self.seen]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    made = Ran()
+    monkeypatch.setattr(cli.served, "_run", made)
+    return made
+
+
+@pytest.mark.usefixtures("looked")
+def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(init: Init, box: Box, ran: Ran) -> None:
+    words = ("ops@192.0.2.7:2222", "--name", "b", "--key", "key", "--serve", "--reboot")
+    done = init(*words, "--need", "context", "--cards", "1")
+    assert done.exit_code == 0, done.output
+    file = str(box.folder / "b.py")
+    assert ran.seen == [["lock", file], ["validate", file], ["deploy", file, "--reboot"]]
+    key = box.folder / "key"
+    last = done.output.partition("==> ./rig deploy b.py --reboot\n")[2].splitlines()
+    assert last == [
+        "",
+        "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key that it has made. "
+        "From here:",
+        f"  ssh -L 8021:127.0.0.1:8021 -p 2222 -i {key} ops@192.0.2.7",
+        f"  ssh -p 2222 -i {key} ops@192.0.2.7 sudo cat /etc/rigwright/credentials/chat.api-key   # the key",
+        'For others on your network: "gateway" (docs/gateway.md).',
+    ]
+
+
+@pytest.mark.usefixtures("looked")
+def test_what_is_locked_already_is_not_locked_again(init: Init, ran: Ran) -> None:
+    assert init("root@box", "--variant", "llamacpp/one", "--serve").exit_code == 0
+    assert ran.verbs == ["validate", "deploy"]
+
+
+@pytest.mark.usefixtures("looked")
+def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: Ran) -> None:
+    ran.failing.add("validate")
+    done = init("root@box", "--variant", "llamacpp/one", "--serve")
+    assert done.exit_code == 1
+    assert (
+        done.output.splitlines()[-1] == "Error: box.py is written, and `./rig validate box.py` has failed; above is why"
+    )
+    assert ran.verbs == ["validate"]
+
+
+@pytest.mark.usefixtures("looked")
+def test_who_has_chosen_nothing_serves_nothing(init: Init, box: Box, ran: Ran) -> None:
+    done = init("root@box", "--serve", answer="0\n0\n2\n0\n")
+    assert (done.exit_code, ran.verbs) == (1, [])
+    assert "box.py is written; nothing was chosen that it could serve" in done.output
+    assert (box.folder / "box.py").exists()

@@ -1,0 +1,133 @@
+"""What an inventory may say of watching, and whom the box that asks is told to ask."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.declaration.rig import Rig
+from rigwright.inventory import load
+from rigwright.monitoring.service import token_path, tokens, told_targets
+from tests.unit.samples import Box, chat, entry
+
+AT, ASKS = "192.0.2.7", "192.0.2.9"
+TOLD: dict[str, object] = {"address": AT, "scrapers": [f"{ASKS}/32"]}
+LAN = {"address": "0.0.0.0", "port": 8000, "keys": False}
+TLS = {"address": AT, "port": 8443, "tls": True}
+
+
+def asking(**changes: object) -> dict[str, object]:
+    """The box that asks, with some of what is declared of that changed."""
+    return {"ssh_hostname": ASKS, "monitoring": {"address": ASKS, "server": changes}}
+
+
+def telling(**changes: object) -> dict[str, object]:
+    """A box that serves one instance behind a gateway, and tells."""
+    return entry(instances=chat(), gateway={"listeners": {"lan": LAN, "office": TLS}}, monitoring=TOLD) | changes
+
+
+def rigs(made: Box, /, **entries: Any) -> dict[str, Rig]:
+    """Those of an inventory."""
+    return {name: load(data["rig"]) for name, data in made.group(entries)}
+
+
+def refused(made: Box, /, **entries: Any) -> list[str]:
+    """What is wrong with one, without the file's name."""
+    with pytest.raises(SystemExit) as ended:
+        made.group(entries)
+    return [line.removeprefix(f"{made.inventory}: ") for line in str(ended.value.code).splitlines()]
+
+
+def asked(rig: Rig) -> dict[str, list[dict[str, Any]]]:
+    """What Prometheus is to ask, by job."""
+    return {Path(path).stem: json.loads(text) for path, text in told_targets(rig).items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"address": "0.0.0.0"}, "address: '0.0.0.0' is refused: must be an IP address of the host, one alone"),
+        ({"node_port": 8020}, "node_port: 8020 is already the port of instance chat: choose another"),
+        ({"node_port": 8443}, "node_port: 8443 is already the port of the gateway's listener office: choose another"),
+        ({"scrapers": ["192.0.2.9/24"]}, "scrapers[0]: '192.0.2.9/24' is refused: must be a network, 192.0.2.0/24"),
+        ({"scraper": []}, 'scraper: unknown key; did you mean "scrapers"?'),
+        ({"server": {"port": 9100}}, "must be ports of their own for all that listens: 9100 is given twice"),
+        ({"server": {"dead_man": "ops"}}, "must be dead_man one of its receivers: there is none"),
+        ({"server": {"retention_days": 0}}, "server.retention_days: 0 is refused"),
+        ({"server": {"receivers": {"ops": {"url": "ftp://x"}}}}, "server.receivers.ops.url: 'ftp://x' is refused"),
+        ({"server": {"limits": {"ttft_p99_s": float("nan")}}}, "server.limits.ttft_p99_s: nan is refused"),
+    ],
+    ids=lambda one: "" if isinstance(one, str) else str(one),
+)
+def test_what_cannot_be_is_refused_in_one_line(box: Box, changes: dict[str, Any], line: str) -> None:
+    (said,) = refused(box, box=telling(monitoring=TOLD | changes))
+    assert said.startswith("box.monitoring")
+    assert line in said
+
+
+def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Box) -> None:
+    receivers = {"ops": {"url": "http://192.0.2.1/x", "token_file": "ops.token"}}
+    path = box.folder / "ops.token"
+    (said,) = refused(box, watch=asking(receivers=receivers))
+    assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} is no file"
+    path.write_text("0123456789abcdef\n")
+    (rig,) = rigs(box, watch=asking(receivers=receivers)).values()
+    assert tokens(rig) == {token_path(rig, "ops"): "0123456789abcdef"}
+
+
+def test_a_box_that_does_not_let_in_the_one_that_asks_is_refused(box: Box) -> None:
+    (said,) = refused(box, box=telling(monitoring={"address": AT, "scrapers": ["192.0.2.10/32"]}), watch=asking())
+    assert said == f"box.monitoring.scrapers: watch asks from {ASKS}, and is not let in: add {ASKS}/32"
+
+
+def test_one_box_of_an_inventory_asks_all(box: Box) -> None:
+    other = {"ssh_hostname": "192.0.2.10", "monitoring": {"address": "192.0.2.10", "server": {}}}
+    lines = refused(box, watch=asking(), other=other)
+    assert lines[-1] == "other.monitoring.server: watch already asks all boxes of this inventory"
+
+
+def test_whom_it_asks_is_written_from_the_inventory(box: Box) -> None:
+    found = asked(rigs(box, one=telling(), watch=asking())["watch"])
+    assert [(row["targets"], row["labels"]["box"]) for row in found["node"]] == [
+        ([f"{AT}:9100"], "one"),
+        ([f"{ASKS}:9100"], "watch"),
+    ]
+    (engine,) = found["engine"]
+    assert engine["targets"] == [f"{AT}:8000"]
+    assert engine["labels"] == {
+        **{"__metrics_path__": "/metrics/chat", "__scheme__": "http", "box": "one", "instance": "chat"},
+        **{"kind": "llama.cpp", "model": "small", "variant": "llamacpp/cpu"},
+    }
+    assert [row["targets"] for row in found["probe"]] == [[f"http://{AT}:8000/health"], [f"https://{AT}:8443/health"]]
+    alone = asked(rigs(box, watch=asking())["watch"])
+    assert alone["engine"] == alone["probe"] == []
+    assert len(alone["node"]) == 1
+
+
+def test_a_gateway_that_speaks_tls_alone_is_asked_by_tls(box: Box) -> None:
+    one = telling(gateway={"listeners": {"office": TLS}})
+    (gateway,) = asked(rigs(box, one=one, watch=asking())["watch"])["gateway"]
+    assert (gateway["targets"], gateway["labels"]["__scheme__"]) == ([f"{AT}:8443"], "https")
+
+
+def test_a_gateway_that_others_do_not_reach_is_not_asked(box: Box) -> None:
+    one = telling(gateway={"listeners": {"own": LAN | {"address": "127.0.0.1"}}})
+    found = asked(rigs(box, one=one, watch=asking())["watch"])
+    assert found["gateway"] == found["engine"] == found["probe"] == []
+
+
+def test_who_may_ask_the_host_may_ask_its_gateway(box: Box) -> None:
+    gateway = {"listeners": {"lan": LAN}, "scrapers": ["192.0.2.10/32"]}
+    found = rigs(box, one=telling(gateway=gateway), watch=asking())
+    assert found["one"].scrapers == ("192.0.2.10/32", f"{ASKS}/32", f"{AT}/32")
+
+
+def test_host_data_that_names_others_than_the_inventory_is_refused(box: Box) -> None:
+    ((_, data),) = box.group({"watch": asking()})
+    told: Any = data["rig"]
+    told["watched"][0]["address"] = "0.0.0.0"
+    with pytest.raises(Exception, match=r"watch\.watched"):
+        load(told)

@@ -1,0 +1,187 @@
+"""Alerts, each on series of its own: Prometheus' promtool says which of them fire, and with which words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rigwright.monitoring import conf
+from rigwright.monitoring.entry import Limits, Server
+from rigwright.monitoring.rules import DEAD_MAN, alerts
+
+PROMTOOL = shutil.which("promtool")
+SERVER = Server(limits=Limits(ttft_p99_s=2.0))
+ON = 'box="b",instance="chat"'
+TOLD = {"box": "b", "instance": "chat"}
+# a minute each: the first is at 0
+STEADY, GROWING = "{}x120", "0+60x120"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series, a value a minute, and what is said of them."""
+
+    alert: str
+    series: dict[str, str]
+    says: str
+    quiet: dict[str, str]
+    """The same where nobody is to be told."""
+    labels: dict[str, str]
+    at: str = "40m"
+
+
+BUCKETS = {
+    f'vllm:time_to_first_token_seconds_bucket{{{ON},le="{le}"}}': f"0+{step}x120"
+    for le, step in (("1", 0), ("4", 60), ("+Inf", 60))
+}
+EARLY = dict.fromkeys(BUCKETS, "0+60x120")
+NODE = 'up{job="node",box="b"}'
+LOOKED_AT = {NODE: "1x300", 'rigwright_check_finished_seconds{box="b"}': "0x300"}
+CASES = [
+    Case("BoxGone", {NODE: "0x120"}, "b does not answer.", {NODE: "1x120"}, {"box": "b", "job": "node"}),
+    Case(
+        "GatewayDown",
+        {'probe_success{box="b",door="d:1"}': "0x120"},
+        "b: nobody answers at d:1.",
+        {'probe_success{box="b",door="d:1"}': "1x120"},
+        {"box": "b", "door": "d:1"},
+    ),
+    Case(
+        "InstanceDown",
+        {f'up{{job="engine",{ON}}}': "0x120"},
+        "b: chat does not answer.",
+        {f'up{{job="engine",{ON}}}': "1x120"},
+        {**TOLD, "job": "engine"},
+    ),
+    Case(
+        "InstanceWedged",
+        {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": "7x120"},
+        "b: chat has requests under way and makes no step.",
+        {f"vllm:num_requests_running{{{ON}}}": "2x120", f"vllm:iteration_tokens_total_count{{{ON}}}": GROWING},
+        TOLD,
+    ),
+    Case(
+        "InstanceWedged",
+        {f"llamacpp:requests_processing{{{ON}}}": "1x120", f"llamacpp:n_decode_total{{{ON}}}": "7x120"},
+        "b: chat has requests under way and makes no step.",
+        {f"llamacpp:requests_processing{{{ON}}}": "0x120", f"llamacpp:n_decode_total{{{ON}}}": "7x120"},
+        TOLD,
+    ),
+    Case(
+        "Queue",
+        {f"llamacpp:requests_deferred{{{ON}}}": "17x120"},
+        "b: chat: 17 requests wait.",
+        {f"llamacpp:requests_deferred{{{ON}}}": "16x120"},
+        TOLD,
+    ),
+    Case(
+        "KvCacheFull",
+        {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.96x120"},
+        "b: chat: 96 % of its KV cache is taken.",
+        {f"vllm:kv_cache_usage_perc{{{ON}}}": "0.94x120"},
+        TOLD,
+    ),
+    Case(
+        "Preemptions",
+        {f"vllm:num_preemptions_total{{{ON}}}": "0+1x120"},
+        "b: chat put requests back to make room: its KV cache is too small for what is asked.",
+        {f"vllm:num_preemptions_total{{{ON}}}": "5x120"},
+        TOLD,
+    ),
+    Case(
+        "DiskFull",
+        {
+            'node_filesystem_avail_bytes{box="b",fstype="ext4",mountpoint="/"}': "9x120",
+            'node_filesystem_size_bytes{box="b",fstype="ext4",mountpoint="/"}': "100x120",
+        },
+        "b: 9 % of / is free.",
+        {
+            'node_filesystem_avail_bytes{box="b",fstype="tmpfs",mountpoint="/"}': "9x120",
+            'node_filesystem_size_bytes{box="b",fstype="tmpfs",mountpoint="/"}': "100x120",
+        },
+        {"box": "b", "fstype": "ext4", "mountpoint": "/"},
+    ),
+    Case(
+        "CertificateEnds",
+        {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': f"{13 * 86400 + 2400}x120"},
+        "b: the certificate of d:1 ends in 13d 0h 0m 0s.",
+        {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': f"{15 * 86400}x120"},
+        {"box": "b", "door": "d:1"},
+    ),
+    Case(
+        "CheckRed",
+        {'rigwright_check_failed{box="b",check="S01",level="high",part="chat"}': "1x120"},
+        "b: check S01 (high) does not hold. chat",
+        {'rigwright_check_failed{box="b",check="S01",level="low",part="chat"}': "1x120"},
+        {"box": "b", "check": "S01", "level": "high", "part": "chat"},
+    ),
+    Case(
+        "VerdictStale",
+        {NODE: "1x2000"},
+        "b was not looked at by `rigwright check` for 26 hours.",
+        {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "3600x2000"},
+        {"box": "b", "job": "node"},
+        "27h",
+    ),
+    Case(
+        "VerdictStale",
+        {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "60x2000"},
+        "b was not looked at by `rigwright check` for 26 hours.",
+        {NODE: "1x2000", 'rigwright_check_finished_seconds{box="b"}': "60000x2000"},
+        {"box": "b"},
+        "27h",
+    ),
+    Case(
+        "FirstTokenLate",
+        BUCKETS,
+        "b: chat: one request of a hundred waits 3.97s for its first token.",
+        EARLY,
+        TOLD,
+    ),
+    Case(
+        "Deploying",
+        {'rigwright_deploy_started_seconds{box="b"}': "1200x120", 'node_boot_time_seconds{box="b"}': "600x120"},
+        "b is being deployed to.",
+        {'rigwright_deploy_started_seconds{box="b"}': "1200x120", 'node_boot_time_seconds{box="b"}': "1800x120"},
+        {"box": "b"},
+    ),
+]
+
+
+def judged(folder: Path, *tests: dict[str, object]) -> subprocess.CompletedProcess[str]:
+    """What promtool says of tests of our rules."""
+    (folder / "rules.yml").write_text(conf.rules(SERVER, "# ours"))
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": list(tests)}
+    (folder / "tests.yml").write_text(json.dumps(content))
+    words = [str(PROMTOOL), "test", "rules", "tests.yml"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def asked(case: Case, series: dict[str, str], *said: dict[str, object]) -> dict[str, object]:
+    """A test of promtool's."""
+    rows = [{"series": name, "values": values} for name, values in series.items()]
+    wanted = {"eval_time": case.at, "alertname": case.alert, "exp_alerts": list(said)}
+    return {"interval": "1m", "input_series": rows, "alert_rule_test": [wanted]}
+
+
+@pytest.mark.skipif(not PROMTOOL, reason="promtool is not here: test_monitoring of the hosts runs these there")
+def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp_path: Path) -> None:
+    severity = {one.name: one.severity for one in alerts(SERVER.limits)}
+    tests = []
+    for case in CASES:
+        labels = case.labels | {"severity": severity[case.alert]}
+        tests.append(asked(case, case.series, {"exp_labels": labels, "exp_annotations": {"summary": case.says}}))
+        tests.append(asked(case, case.quiet))
+    done = judged(tmp_path, *tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:
+    named = {one.name for one in alerts(SERVER.limits)}
+    assert {case.alert for case in CASES} == named - {DEAD_MAN}
+    assert named - {one.name for one in alerts(Limits())} == {"FirstTokenLate"}

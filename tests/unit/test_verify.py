@@ -1,0 +1,141 @@
+"""What instances have to be able to do: each check green on a scripted model, and red on one that misbehaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rigwright.declaration.rig import Instance
+from rigwright.operate.place import Place
+from rigwright.operate.verify import CHECKS, PATCHES, Finding, passed
+from rigwright.serving.live import Process, Served
+from rigwright.serving.unit_states import UnitState
+from roles.client import Client
+from roles.client.verify import patched, verify
+from tests.unit.client_host import client_host
+from tests.unit.model_server import KEY, MODEL, Fault, Scripted, model_server
+from tests.unit.serving_samples import SERVICE, able
+
+NAMES = [one.name for one in CHECKS]
+NO_PATCHES = Finding(*PATCHES, "n/a", "it declares none")
+Found = dict[str, Finding]
+Verifying = Callable[..., Found]
+
+
+@pytest.fixture
+def verifying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verifying:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    place = Place("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
+
+    def made(model: Scripted, instance: Instance | None = None) -> Found:
+        host = client_host(tmp_path / "host", monkeypatch)
+        with model_server(model, tmp_path / "s"), Client(host, place) as client:
+            found = list(verify(client, instance or able(), SERVICE, NO_PATCHES, lambda what: None))
+        assert [one.check for one in found] == ["server", "patches", *NAMES[1:]]
+        return {one.check: one for one in found}
+
+    return made
+
+
+def red(found: Found) -> set[str]:
+    return {name for name, one in found.items() if one.verdict == "fail"}
+
+
+def test_a_working_instance_passes_all_that_it_declares_in_less_than_a_minute(verifying: Verifying) -> None:
+    began = time.monotonic()
+    found = verifying(Scripted(gap_s=0.001))
+    assert {name: one.detail for name, one in found.items() if one.verdict != "ok"} == {"patches": "it declares none"}
+    assert time.monotonic() - began < 60
+    assert passed(found.values())
+    assert found["drafts"].detail == "3.00 tokens a step"
+
+
+@pytest.mark.parametrize(
+    ("fault", "names", "words"),
+    [
+        ("empty", {*NAMES} - {"server", "streamed-tool", "thinking"}, "an empty answer"),
+        ("empty", {"thinking"}, "a thought, and no answer after it"),
+        ("call in content", {"tool-call", "streamed-tool"}, "a tool call as text: <tool_call>"),
+        ("one piece", {"streaming"}, "pieces came at once"),
+        ("same line", {"quality"}, "the same line"),
+        ("error with 200", {"completion", "quality", "json-schema"}, "an error with status 200"),
+        ("lost stream", {"streaming", "quality", "thinking"}, "the answer breaks off"),
+        ("no call", {"tool-call", "streamed-tool"}, "no tool call"),
+        ("no thought", {"thinking"}, "a thought of 0 characters"),
+        ("wrong city", {"completion"}, "no Paris: 'Lyon it is.'"),
+        ("not json", {"json-schema"}, "not what its schema says"),
+        ("garbage", {"completion"}, "an answer of another shape: 200: <html>"),
+    ],
+)
+def test_what_misbehaves_is_said(verifying: Verifying, fault: Fault, names: set[str], words: str) -> None:
+    found = verifying(Scripted(fault))
+    assert names <= red(found)
+    assert all(words in found[name].detail for name in names), found
+    assert not passed(found.values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "only"), [("no thought", "thinking"), ("wrong city", "completion"), ("not json", "json-schema")]
+)
+def test_nothing_else_is_red_for_it(verifying: Verifying, fault: Fault, only: str) -> None:
+    assert red(verifying(Scripted(fault))) == {only}
+
+
+def test_who_serves_something_else_is_asked_no_more(verifying: Verifying) -> None:
+    model = Scripted("other model")
+    found = verifying(model)
+    assert found["server"].detail == "it serves somebody-else, not scripted"
+    assert {one.verdict for name, one in found.items() if name not in ("server", "patches")} == {"skip"}
+    assert model.asked == []
+
+
+def test_guesses_that_are_all_wrong_are_red(verifying: Verifying) -> None:
+    found = verifying(Scripted(accept=0))
+    assert red(found) == {"drafts"}
+    assert found["drafts"].detail.startswith("1.00 tokens a step, not 2.00: what guesses ahead is not loaded")
+
+
+def test_an_engine_that_does_not_say_what_it_guesses_is_not_judged(verifying: Verifying) -> None:
+    found = verifying(Scripted(drafts=False))
+    assert found["drafts"].verdict == "skip"
+    assert not passed([found["drafts"]])
+
+
+def test_what_is_not_declared_is_not_asked(verifying: Verifying) -> None:
+    model = Scripted()
+    plain = able(
+        tool_call_parser=None, reasoning_parser=None, speculative_config=None, flags={"language-model-only": True}
+    )
+    found = verifying(model, plain)
+    left_out = {name for name, one in found.items() if one.verdict == "n/a"}
+    assert left_out == {"patches", "tool-call", "streamed-tool", "thinking", "drafts", "image"}
+    assert not any("tools" in asked for asked in model.asked)
+    assert passed(found.values())
+
+
+@pytest.mark.parametrize(("fault", "verdict"), [("wrong city", "skip"), ("empty", "fail"), ("", "ok")])
+def test_of_a_tiny_model_no_knowledge_is_asked_for_and_an_answer_is(
+    verifying: Verifying, fault: Fault, verdict: str
+) -> None:
+    found = verifying(Scripted(fault), able(size=800_000))
+    assert found["completion"].verdict == verdict
+    assert verdict != "skip" or "its weights of 0.8 MB are too small" in found["completion"].detail
+
+
+def test_an_answer_is_no_longer_than_there_is_room(verifying: Verifying) -> None:
+    model = Scripted()
+    verifying(model, able(max_model_len=1024))
+    assert max(asked["max_tokens"] for asked in model.asked) == 512
+
+
+def test_patches_are_in_what_runs() -> None:
+    wanted = UnitState("rigwright-chat.service", "a" * 64, 0, frozenset())
+    runs = Served(processes={wanted.unit: Process("active", "running", started_from="a" * 64)})
+    older = Served(processes={wanted.unit: Process("active", "running", started_from="b" * 64)})
+    assert patched(runs, able(), wanted, ()).verdict == "n/a"
+    assert patched(runs, able(), wanted, ("one",)).verdict == "ok"
+    assert patched(older, able(), wanted, ("one",)).verdict == "fail"
+    assert patched(Served(), able(), wanted, ("one",)).verdict == "fail"
