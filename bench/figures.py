@@ -23,6 +23,8 @@ class Request:
     """From a token to the next."""
     total_s: float
     tokens: int
+    prompt_tokens: int | None = None
+    """Those of the prompt, where the server says it."""
 
     @property
     def per_token_s(self) -> float:

@@ -141,7 +141,9 @@ class Rung:
         return cls(
             streams=streams,
             seconds=loaded.seconds,
-            requests=tuple(Request(one.first_s, tuple(one.gaps_s), one.total_s, one.tokens) for one in answers),
+            requests=tuple(
+                Request(one.first_s, tuple(one.gaps_s), one.total_s, one.tokens, one.prompt_tokens) for one in answers
+            ),
             errors=told,
             client=loaded.processor_s / loaded.seconds if loaded.seconds else 0.0,
             refused=len(said) - failed.total(),

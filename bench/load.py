@@ -191,7 +191,9 @@ def ask(asked: Asked, server: Server, number: int) -> Made:
                 pieces.append((time.perf_counter(), piece))
                 if (left := left - len(piece)) < 0 or time.perf_counter() - started > asked.longest:
                     raise ValueError("an answer without end")
-    except (OSError, ValueError, http.client.HTTPException) as failed:
+    except ValueError as failed:
+        error = str(failed)
+    except (OSError, http.client.HTTPException) as failed:
         error = f"{type(failed).__name__}: {failed}"
     return Made(started, time.perf_counter(), pieces, error)
 

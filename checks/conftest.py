@@ -21,6 +21,7 @@ from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import Desired
+from rigwright.monitoring.service import services
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
     "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
+    "watching": services,
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
 """What of a rig a check may be about -> all that it has of that."""

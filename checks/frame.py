@@ -40,6 +40,7 @@ ORDER = (
     "engines",
     "envs",
     "sharing",
+    "monitoring",
     "weights",
     "generation",
     "units",
@@ -50,7 +51,7 @@ ORDER = (
     "serving",
 )
 """Files of checks in the order of the roles; what is not among them comes after."""
-PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener")
+PARTS = ("instance", "engine_name", "env", "weight", "offered", "listener", "watching")
 """Fixtures that say which part of a host a check is about."""
 
 
@@ -234,6 +235,13 @@ class Frame:
             seen = self.look.hosts[name]
             if why := leave(seen, _host_report(name, seen, found), time.time()):
                 self.unleft[name] = why
+
+    def deployed(self, target: str) -> bool:
+        """Whether a generation is current on a host, as far as it has said."""
+        try:
+            return (self.look.hosts[target].survey or Survey({})).read(ABOUT).generation is not None
+        except Drift:
+            return True
 
     def report(self) -> Report:
         """All that was found."""

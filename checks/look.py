@@ -33,6 +33,7 @@ class Seen:
 
     def __init__(self, target: Any, deep: bool) -> None:
         self.target, self.deep = target, deep
+        self.why = "cannot be reached"
 
     @cached_property
     def rig(self) -> Rig:
@@ -62,9 +63,12 @@ class Seen:
 
     @cached_property
     def survey(self) -> Survey | None:
-        """All that it has answered; None where the connection is gone."""
+        """All that it has answered; None where the connection is gone, or root's is not to be had."""
         try:
             return take(self.target, Scene(self.rig, self.desired, self.deep))
+        except root.NoRoot as error:
+            self.why = str(error)
+            return None
         except root.Gone:
             return None
         except (ValueError, OSError, AssertionError) as error:

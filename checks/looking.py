@@ -14,6 +14,7 @@ import click
 
 from checks.backend import UnknownHost, reach
 from checks.backend import load as targets_of
+from checks.results import STATUS
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
@@ -31,8 +32,9 @@ from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
+from rigwright.serving import differences, use
 from rigwright.serving import live as served
-from rigwright.serving import use
+from rigwright.serving.differences import Written
 from rigwright.serving.live import Served, state_script
 from rigwright.serving.use import Use
 from rigwright.weights import stored
@@ -50,8 +52,21 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "containers": containers_found.script,
     "holders": lambda rig: holders.script(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
+    "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
     "use": lambda rig: render("look/use.sh.j2"),
 }
+
+
+class Unseen(click.ClickException):
+    """A host does not say what was asked."""
+
+    exit_code = STATUS["not as declared"]
+
+
+class Lost(Unseen):
+    """Its connection is gone."""
+
+    exit_code = STATUS["not reached"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class Box:
         """The same box, with some looks of SCRIPTS taken, in one command.
 
         Raises:
-            click.ClickException: the connection is gone.
+            Lost: the connection is gone.
         """
         scripts = [SCRIPTS[look](self.rig) for look in looks]
         answer = self._run("sh", together.script(scripts))
@@ -113,6 +128,10 @@ class Box:
         """Who holds its deploy lock."""
         return self.read(deploy_lock.parse, SCRIPTS["holder"](self.rig))
 
+    def written(self) -> Written:
+        """What its current generation has for instances."""
+        return self.read(differences.parse, SCRIPTS["written"](self.rig))
+
     def use(self) -> dict[str, Use]:
         """Since when the units of its instances are what they are, and what memory they have."""
         return self.read(use.parse, SCRIPTS["use"](self.rig))
@@ -121,7 +140,7 @@ class Box:
         """What a script tells, parsed.
 
         Raises:
-            click.ClickException: it is not what was asked for, or the connection is gone.
+            Unseen: it is not what was asked for, or the connection is gone.
         """
         if script in self.told:
             answer = root.Answer(0, "\n".join(self.told[script]).encode(), b"")
@@ -131,13 +150,15 @@ class Box:
             return parse(answer.lines)
         except ValueError as error:
             last = f"; it said: {said(answer.complaint)}" if answer.complaint else ""
-            raise click.ClickException(f"{self.name}: {error}{last}") from None
+            raise Unseen(f"{self.name}: {error}{last}") from None
 
     def _run(self, script: str, stdin: str = "") -> root.Answer:
         try:
             return root.run(self.target, script, stdin)
+        except root.NoRoot as error:
+            raise Lost(f"{self.name}: {error}") from None
         except root.Gone as error:
-            raise click.ClickException(f"{self.name}: the connection is gone: {said(str(error))}") from None
+            raise Lost(f"{self.name}: the connection is gone: {said(str(error))}") from None
 
     def desired(self) -> Desired:
         """What its rig comes to there."""
@@ -188,11 +209,11 @@ def alone(inventory: str, rigs: Rigs) -> None:
 
 
 def leave(gone: list[str]) -> None:
-    """Name the hosts that are out of reach, and end with exit status 2 where there are any."""
+    """Name the hosts that are out of reach, and end with exit status 3 where there are any."""
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if gone:
-        sys.exit(2)
+        sys.exit(STATUS["not reached"])
 
 
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:

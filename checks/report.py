@@ -1,4 +1,4 @@
-"""How checks are told: a line each, what to do about those that do not hold, and the verdict of every host; or JSON."""
+"""How checks are told: what to do about those that do not hold, and each host's verdict; or a line each; or JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,16 +23,21 @@ VERDICT = {"ok": ("ok  ", "green"), "fail": ("FAIL", "red"), "skip": ("skip", "y
 
 
 class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the hooks that we need
-    """pytest's own reporter, with a line a check in place of dots and tracebacks."""
+    """pytest's own reporter, with what does not hold in place of dots and tracebacks; with -v a line a check."""
 
     def __init__(self, config: pytest.Config, frame: Frame) -> None:
         super().__init__(config)
         self.frame = frame
         self.tally: dict[str, Counter[str]] = defaultdict(Counter)
+        self.left_out: dict[str, Counter[str]] = defaultdict(Counter)
+        """Host -> kind of check -> how many of them are about nothing there."""
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Without pytest's header."""
         self._session = session
+
+    def pytest_collection(self) -> None:
+        """Nothing before the first check's line."""
 
     def report_collect(self, final: bool = False) -> None:
         """Without the count: every check gets a line."""
@@ -44,11 +50,16 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         self._tests_ran = True
         if decided := report.__dict__.get("decided"):
             self.stats.setdefault(report.outcome, []).append(report)
-            self.tell(*decided)
+            target, result = decided
+            if result.verdict == "skip":
+                self.left_out[target][Path(report.location[0]).stem.removeprefix("test_")] += 1
+            self.tell(target, result)
 
     def tell(self, target: str, result: Result) -> None:
         """Print what a check has found, no wider than the terminal."""
         self.tally[target][result.verdict] += 1
+        if self.verbosity < 1 and (result.verdict != "fail" or not self.frame.deployed(target)):
+            return
         word, colour = VERDICT[result.verdict]
         note = f" ({result.note})" if result.note else ""
         line = self._filled(f"  {word}  {target}  {result.id}  {result.name}{note}", " " * 10)
@@ -90,9 +101,15 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
         """The verdict of each host."""
         for target in sorted(self.frame.gone):
             self._tw.write(f"{target}: ")
-            self._tw.write("cannot be reached\n", red=True)
+            self._tw.write(f"{self.frame.look.hosts[target].why}\n", red=True)
         for target, counted in self.tally.items():
             bad = counted["fail"]
+            if bad and not self.frame.deployed(target):
+                what = "nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists all"
+                self._tw.line(self._filled(f"{target}: {what}", "  "))
+            if (kinds := self.left_out[target]) and self.verbosity < 1:
+                listed = ", ".join(f"{kind} {number}" for kind, number in kinds.most_common())
+                self._tw.line(self._filled(f"{target}: do not apply: {listed}", "  "))
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
             self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")

@@ -13,6 +13,7 @@ from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS as SYSTEMD
 from rigwright.containers.files import program
 from rigwright.declaration.rig import Rig
+from rigwright.monitoring.service import folder as monitoring_folder
 from rigwright.nvidia.cards.files import program_folder, record_path
 from rigwright.serving.generation import ACTIVATING, Generation, mode
 from rigwright.supply.network import authority_path
@@ -117,6 +118,7 @@ def known_names(rig: Rig) -> frozenset[str]:
         program_folder(rig),
         config_path(rig),
         program(rig).rpartition("/")[0],
+        monitoring_folder(rig),
     ]
     names = {PurePosixPath(path).name for path in paths}
     return frozenset({*names, "current", ACTIVATING, "lost+found"})

@@ -11,6 +11,8 @@ from checks.survey.taken import Survey
 from checks.words import day, told
 from rigwright.declaration.rig import CACHES, WARM, Rig
 from rigwright.gateway.given import keys_path, pair_path
+from rigwright.monitoring.entry import user_names
+from rigwright.monitoring.service import PACKAGED_USER, folder, services
 from rigwright.nginx import LEFT
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import REHASH, records_folder
@@ -86,8 +88,14 @@ def _may(line: str, rig: Rig) -> bool:
         return True  # a folder goes when it is empty, a package when nothing needs it, a record with its tree
     if ".." in what.split("/"):
         return False
+    if kind == "account":
+        return what.startswith(f"{PACKAGED_USER} ")
     if kind == "user":
-        return what.startswith(f"{rig.service_user}-") or what in (rig.gateway_user, rig.router_user)
+        return what.startswith(f"{rig.service_user}-") or what in (
+            rig.gateway_user,
+            rig.router_user,
+            *user_names(rig.service_user).values(),
+        )
     if kind == "tree":
         return what.startswith((f"{rig.roots.software}/", f"{CACHES}/", f"{WARM}/"))
     inside = (f"{rig.roots.models}/", f"{rig.roots.state}/", f"{rig.roots.config}/")
@@ -110,6 +118,7 @@ def test_secrets(survey: Survey, rig: Rig) -> None:
     if rig.gateway:
         wanted |= {keys_path(rig).rpartition("/")[2]}
         wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
+    wanted |= {path.rpartition("/")[2] for one in services(rig) for path in one.tokens}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
     expect(told(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
 
@@ -123,6 +132,7 @@ def test_secrets(survey: Survey, rig: Rig) -> None:
 def test_config(survey: Survey, rig: Rig) -> None:
     wanted = {*CONFIG}
     wanted |= {config_path(rig).rpartition("/")[2]} if rig.share else set()
+    wanted |= {folder(rig).rpartition("/")[2]} if rig.monitoring else set()
     wanted |= {CONTAINERS} if rig.containers and rig.cards else set()
     wanted |= {authority_path(rig).rpartition("/")[2]} if rig.ca_certificates else set()
     extra = [name for name in survey.read(OURS).config if name.removesuffix(NEW) not in wanted]

@@ -7,6 +7,7 @@ from checks.survey.reach import REACH, folders, sockets
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.given import ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.monitoring.service import services
 
 OTHERS = 0o007
 
@@ -121,6 +122,7 @@ def test_loopback_is_loopback(survey: Survey, rig: Rig) -> None:
 def test_addresses(survey: Survey, rig: Rig) -> None:
     declared = [one.address for one in (rig.gateway.listeners.values() if rig.gateway else ())]
     declared += [rig.share.address] if rig.share else []
+    declared += [one.at[0] for one in services(rig)]
     there = {*survey.read(REACH).addresses}
     lost = sorted({one for one in declared if one not in there and not _local(one)})
     expect(

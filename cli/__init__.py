@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from cli import quick
+from cli.calling import NAME, spelt, spelt_in
+from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
 PARTS = {
@@ -26,6 +29,7 @@ PARTS = {
         "render": "render:render",
         "patches": "patches:patches",
         "ca": "ca:ca",
+        "doctor": "doctor:doctor",
     },
     "Change": {
         "deploy": "hosts:deploy",
@@ -34,18 +38,32 @@ PARTS = {
         "rollback": "hosts:rollback",
         "remove": "hosts:remove",
         "keys": "keys:keys",
+        "start": "lifecycle:start",
+        "stop": "lifecycle:stop",
+        "restart": "lifecycle:restart",
+    },
+    "Use": {
+        "url": "url:url",
+        "chat": "chat:chat",
+        "tunnel": "reach:tunnel",
+        "ssh": "reach:ssh",
+        "run": "reach:run",
+        "shell": "shell:shell",
     },
     "Look": {
         "check": "check:check",
         "verify": "verify:verify",
-        "status": "state:status",
+        "health": "health:health",
+        "stress": "stress:stress",
+        "status": "status:status",
         "logs": "state:logs",
         "generations": "state:generations",
         "load": "load:load",
+        "report": "report:report",
         "models": "models:models",
-        "shell": "shell:shell",
     },
     "Try": {"demo": "demo:demo", "lab": "lab:lab", "test": "test:test", "bench": "bench:bench"},
+    "The command itself": {"install": "install:install", "completion": "install:completion"},
 }
 
 
@@ -58,7 +76,10 @@ class Verbs(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
         quick.begin()
-        return cast(click.Command, getattr(import_module(f"cli.{module}"), command))
+        found = spelt_in(cast(click.Command, getattr(import_module(f"cli.{module}"), command)))
+        if "Exit status" not in (found.help or ""):
+            found.epilog = STATUSES
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -79,8 +100,27 @@ def _told(name: str) -> str:
     raise LookupError(f"cli/{module}.py has no function {command}")
 
 
-class Story(click.Group):
-    """A group whose help lists the verbs by what one does with them."""
+class Story(Verb):
+    """A group whose help lists the verbs by what one does with them, and whose texts name it as it was called."""
+
+    def invoke(self, context: click.Context) -> object:
+        """Run the verb."""
+        try:
+            return super().invoke(context)
+        except click.ClickException as error:
+            # final to type checkers, for it is not meant to be rewritten by who raises it
+            error.__dict__["message"] = spelt(error.message)
+            raise
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs that begin like that, without importing them; its own options."""
+        found = [
+            CompletionItem(name, help=_told(name))
+            for names in PARTS.values()
+            for name in names
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, context, incomplete)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """One section a part."""
@@ -92,8 +132,10 @@ class Story(click.Group):
 @click.group(
     cls=Story,
     commands=cast(Any, VERBS),
+    epilog=STATUSES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+@click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
     """Rebuild GPU inference boxes from one lock, and prove that they are what was asked for.
 

@@ -1,4 +1,4 @@
-"""`rigwright bench`: what the project promises to be quick at, measured. Figures are reported, none is asserted."""
+"""`rigwright bench`: what the project promises to be quick at, measured. Of an instance's speed alone it is judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import click
 from cli.bench_gateway import gateway
 from cli.bench_options import JSON, counts, say
 from cli.bench_serving import serving
+from cli.bench_speed import speed
 from cli.declared import INVENTORY
+from cli.ending import Unreached
 from cli.tables import show, size
 from lab import images, kept
 from lab.machine import Unsupported
@@ -18,11 +20,12 @@ from lab.machine import Unsupported
 
 @click.group()
 def bench() -> None:
-    """Measure quick verbs, unchanged deploys, checks, serving, a gateway, weights, or a build. Nothing is asserted."""
+    """Measure instances, quick verbs, unchanged deploys, checks, a gateway, weights, or a build."""
 
 
 bench.add_command(gateway)
 bench.add_command(serving)
+bench.add_command(speed)
 
 
 @bench.command()
@@ -142,7 +145,7 @@ def compile_(inventory: str, limit: str | None) -> None:
 
     found, gone = boxes(inventory, limit)
     if not found:
-        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+        raise Unreached(f"{', '.join(gone)}: cannot be reached")
 
     from bench import compile as bench_compile
     from roles.root import Failed
@@ -162,7 +165,7 @@ def compile_(inventory: str, limit: str | None) -> None:
         try:
             report = bench_compile.measure(found[0], engine)
         except (bench_compile.NotMeasured, Failed) as error:
-            raise click.ClickException(f"{found[0].name}: {error}") from None
+            raise Failed(f"{found[0].name}: {error}") from None
         numbers = (report.cpus, report.role, report.role_compiling, report.plain)
         rows.append((engine, report.architectures or "CPU", *map(str, numbers), f"{report.ratio:.2f}"))
     show(columns, rows)

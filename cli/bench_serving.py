@@ -10,6 +10,7 @@ import click
 from bench.figures import PORT, Report
 from cli.bench_options import JSON, counts, say
 from cli.declared import INVENTORY
+from cli.ending import Failed, Unreached
 from cli.tables import show
 from rigwright.problems import unknown
 
@@ -52,7 +53,7 @@ def serving(
 
     found, gone = boxes(inventory, limit)
     if not found:
-        raise click.ClickException(f"{', '.join(gone)}: cannot be reached")
+        raise Unreached(f"{', '.join(gone)}: cannot be reached")
     box = found[0]
     by_name = {one.name: one for one in box.rig.instances}
     chosen = instance or next(iter(by_name), "")
@@ -69,7 +70,7 @@ def serving(
         other = by_name[beside] if beside else None
         report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, loads, rounds, say, other)
     except contest.NotMeasured as error:
-        raise click.ClickException(f"{box.name}: {error}") from None
+        raise Failed(f"{box.name}: {error}") from None
     if file:
         Path(file).write_text(report.as_json())
     columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cli.ending import Failed
 from rigwright.host.systems import SYSTEMS
 from rigwright.problems import Invalid
 
@@ -48,6 +49,6 @@ def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_
     try:
         bundler.bring(sorted(set(systems)))
     except (Invalid, Unusable) as error:
-        raise click.ClickException(str(error)) from None
+        raise Failed(str(error)) from None
     except OSError as error:  # a full disk names no file
-        raise click.ClickException(f"{error.filename or bundler.folder}: {error.strerror}") from None
+        raise Failed(f"{error.filename or bundler.folder}: {error.strerror}") from None

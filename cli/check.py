@@ -20,6 +20,7 @@ from cli.declared import LIMIT, InventoryFile
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON (docs/checks.md) in place of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
+@click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
 @click.option("--explain", metavar="ID", help="Say what a check proves, what it cannot see and what it looks at.")
 def check(
     inventory: str | None,
@@ -29,6 +30,7 @@ def check(
     as_json: bool,
     junit: str | None,
     deep: bool,
+    verbose: bool,
     explain: str | None,
 ) -> None:
     """Compare every rig of INVENTORY with what it declares; change nothing.
@@ -56,6 +58,7 @@ def check(
     options += ["--json"] if as_json else []
     options += [f"--junitxml={junit}"] if junit else []
     options += ["--deep"] if deep else []
+    options += ["-v"] if verbose else []
     with quick.nothing_locked():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.choice import Asked, choices
+from rigwright.declaration.choice import Asked, choices, nothing
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.problems import counted
 from rigwright.survey.findings import Survey
@@ -60,8 +60,10 @@ def chosen(
     offers = [offered(name) for name in _answering(wish, survey, catalog)]
     if best := next((one for one in offers if not one.refusal), None):
         return best
+    if not offers:
+        raise click.ClickException(nothing(catalog, tuple(_free(survey, catalog)[: wish.cards])))
     said = "; ".join(f"{one.variant}: {one.refusal}" for one in offers)
-    raise click.ClickException(f"no variant of the catalogue answers that on this box{f': {said}' if said else ''}")
+    raise click.ClickException(f"what answers that does not fit this box: {said}")
 
 
 def _free(survey: Survey, catalog: Catalog) -> list[frozenset[str]]:
@@ -112,7 +114,9 @@ def _picked(wish: Wish, survey: Survey, catalog: Catalog, offered: Callable[[str
         if one.refusal:
             click.echo(f"does not fit: {one.variant}: {one.refusal}")
     if not fitting:
-        click.echo("No variant of the catalogue answers that on this box; nothing is served yet.")
+        if not offers:
+            click.echo(nothing(catalog, tuple(_free(survey, catalog)[: wish.cards])))
+        click.echo("Nothing is served yet.")
         return None
     click.echo(f"\nWhat shall it serve?\n  0  {NOTHING}")
     for number, one in enumerate(fitting, start=1):

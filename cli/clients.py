@@ -14,6 +14,7 @@ import click
 import gevent
 
 from checks.looking import Box, boxes
+from cli.ending import Refused
 from cli.interrupts import STATUS
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
@@ -23,12 +24,6 @@ from roles.deploy_lock import DeployLock
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
-
-
-class Refused(click.ClickException):
-    """Nothing was asked, for something is refused."""
-
-    exit_code = 2
 
 
 def reach(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
@@ -128,6 +123,10 @@ class Interrupt:
         self.asked = False
         self._clients: list[Client] = []
         gevent.signal_handler(signal.SIGINT, self._interrupted)
+
+    def why(self, error: Exception) -> str:
+        """Why a job has ended, for a report."""
+        return "interrupted" if self.asked else f"the client on the box is lost: {error}"
 
     @contextmanager
     def client(self, box: Box, place: Place, *more: Path) -> Iterator[Client]:

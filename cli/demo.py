@@ -8,7 +8,7 @@ import time
 
 import click
 
-from cli.hosts import pyinfra
+from cli.ending import Failed
 from lab import images, kept, machine
 from lab.hosts import HostSpec
 from lab.labs import Lab
@@ -44,16 +44,16 @@ def demo(release: str) -> None:
         raise click.ClickException(str(error)) from None
     booted = time.monotonic()
     inventory = str(INVENTORY)
-    if pyinfra(inventory, "--yes"):
-        raise click.ClickException("the deploy failed; above is why. `./rig demo` goes on from here.")
+    if _verb("deploy", inventory):
+        raise Failed("the demo's deploy failed, as said above; once that is put right, run ./rig demo again")
     deployed = time.monotonic()
     kept.keep(lab.host(HOST))
-    if subprocess.run([sys.executable, "-m", "cli", "check", inventory], check=False).returncode:
-        raise click.ClickException("a check does not hold; above is which.")
+    if _verb("check", inventory):
+        raise Failed("a check of the demo fails, as said above")
     checked = time.monotonic()
     answer = ask(lab, "Are you there?")
     if not answer:
-        raise click.ClickException("the model answered nothing")
+        raise Failed("the model answered nothing")
     click.echo(
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "
@@ -66,6 +66,10 @@ def demo(release: str) -> None:
         f"  run it again    ./rig deploy inventory/demo.py; ./rig check inventory/demo.py\n"
         f"  tear it down    ./rig lab --name {NAME} down"
     )
+
+
+def _verb(verb: str, inventory: str) -> int:
+    return subprocess.run([sys.executable, "-m", "cli", verb, inventory], check=False).returncode
 
 
 def ask(lab: Lab, question: str) -> str:

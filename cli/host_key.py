@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT, named
 from rigwright.declaration.host_key import HostKey
 from rigwright.survey.draft import plain
@@ -22,8 +23,8 @@ def declaration(key: HostKey) -> str:
 def host_key(inventory: str, limit: str | None) -> None:
     """Ask every host of INVENTORY for its SSH host key, without logging in, and print what to declare.
 
-    Exit status 0: each has the key that it is expected to have. 1: one has another, or none is known of it. 2: a host
-    cannot be reached.
+    Exit status 0: each has the key that it is expected to have. 1: one has another, or none is known of it. 2: the
+    command or the inventory is refused. 3: a host cannot be reached.
     Example: rigwright host-key ~/boxes/rig.py --limit box1
     """
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
@@ -36,7 +37,7 @@ def host_key(inventory: str, limit: str | None) -> None:
             contact = meet(name, data)
         except Unreachable as error:
             click.echo(f"{name}: {plain(str(error))}", err=True)
-            status = 2
+            status = STATUS["not reached"]
             continue
         found, expected = contact.found, contact.expected
         if found == expected:
@@ -46,7 +47,7 @@ def host_key(inventory: str, limit: str | None) -> None:
             wrong = f"expected {expected.fingerprint}" if expected else "which nobody has vouched for"
             click.echo(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
             click.echo(f"  `{found.comparison}` on its own console has to print the same; if it does, declare")
-            status = status or 1
+            status = status or STATUS["not as declared"]
         if found != expected or not data.get("ssh_host_key"):
             click.echo(f"  {declaration(found)}")
     sys.exit(status)

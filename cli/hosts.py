@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import click
 
 from cli import interrupts, quick
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
+from cli.ending import Failed, Unreached
+from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT
 from rigwright.orders import DIGEST
 from rigwright.supply.expected import heard, refusal, spoken
 
 DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+VERBOSE = click.option("--verbose", "-v", count=True, help="pyinfra's output in place of ours; twice, more of it.")
 REBOOT = click.option(
     "--reboot", is_flag=True, help="Reboot hosts where the driver needs it, after stopping what they serve."
 )
@@ -38,18 +41,8 @@ EXPECT = click.option(
 )
 
 
-def pyinfra(inventory: str, *options: str) -> int:
-    """Run pyinfra over an inventory with our deploy; returns its exit status."""
-    program = str(Path(sys.executable).with_name("pyinfra"))
-    # its spinner and our progress would write over each other
-    environment = os.environ | {"PYINFRA_PROGRESS": "off"}
-    return subprocess.run(
-        [program, inventory, str(ROOT / "deploy.py"), *options], env=environment, check=False
-    ).returncode
-
-
 def pyinfra_here(inventory: str, *options: str) -> int:
-    """The same as `pyinfra`, in this process: without another interpreter, which takes longer than asking a host.
+    """Run pyinfra's own command line over an inventory with our deploy, in this process; returns its exit status.
 
     What its own main() does, but that an interrupt is no success and ends it wherever it is, and that Python keeps what
     it compiled of the roles.
@@ -68,7 +61,7 @@ def pyinfra_here(inventory: str, *options: str) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
     # what is half done on a host, the next run finishes
-    interrupts.end_at_once("\nAborted!\n")
+    interrupts.end_at_once(lambda: "\nAborted!\n")
     try:
         cli.main([inventory, str(ROOT / "deploy.py"), *options], prog_name="pyinfra")
     except SystemExit as ended:
@@ -76,43 +69,82 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     return 0
 
 
-def _run(
-    inventory: str, limit: str | None, *options: str, question: str = "", bundled: bool = False, expect: str = ""
-) -> None:
-    """Run pyinfra over what a limit names.
+@dataclass(frozen=True)
+class Wanted:
+    """How a run over hosts is asked for."""
+
+    inventory: str
+    limit: str | None
+    verb: str
+    dry: bool
+    verbose: int
+    """0: our output. 1: pyinfra's. 2 and more: that with as many of its `-v`, but one."""
+    diff: bool = False
+    expect: str = ""
+    """The digest that locks and bundles must have; "" where any will do."""
+    orders: Mapping[str, object] = field(default_factory=dict)
+    """What of rigwright.orders is not said with these."""
+
+    @property
+    def data(self) -> dict[str, object]:
+        """As pyinfra's `--data` gives it."""
+        verb = {} if self.verb == "deploy" else {"verb": self.verb}
+        return {**verb, **self.orders, **({"expect": spoken(self.expect)} if self.expect else {})}
+
+    def words(self, hosts: Iterable[str]) -> list[str]:
+        """pyinfra's command line for it, on these hosts."""
+        data = [f"{key}={str(value).lower() if value is True else value}" for key, value in self.data.items()]
+        return [
+            "--dry" if self.dry else "--yes",
+            *(["--diff"] if self.diff else []),
+            *(word for one in data for word in ("--data", one)),
+            *(word for one in hosts if self.limit for word in ("--limit", one)),
+            *(["-" + "v" * (self.verbose - 1)] if self.verbose > 1 else []),
+        ]
+
+
+def perform(wanted: Wanted, question: str = "") -> None:
+    """Run deploy.py over the hosts that are meant.
 
     Args:
-        inventory: The file.
-        limit: One host or group of it.
-        *options: pyinfra's.
+        wanted: What is asked for.
         question: Asked first, with the hosts' names in it.
-        bundled: Whether rigs with a bundle need all of it.
-        expect: The digest that their locks and bundles must have; "" where any will do.
+
+    Raises:
+        click.ClickException: the run is refused.
+        cli.ending.Failed: something failed on a host.
+        cli.ending.Unreached: a host was not reached.
     """
     with quick.nothing_locked():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before an inventory imports anything)
 
-    hosts = named(inventory, limit)
-    for name, data in hosts.items() if bundled else ():
-        rig = whole(rig_of(name, data.get("rig")))
-        if expect and (wrong := refusal(rig.digest, expect)):
+    found = named(wanted.inventory, wanted.limit)
+    judge = whole if wanted.verb in ("deploy", "upgrade") else _any
+    rigs = {name: judge(rig_of(name, data.get("rig"))) for name, data in found.items()}
+    for name, rig in rigs.items():
+        if wanted.expect and (wrong := refusal(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")
-    if expect:
-        options += ("--data", f"expect={spoken(expect)}")
     if question:
-        click.confirm(question.format(hosts=", ".join(sorted(hosts))), abort=True)
-    if pyinfra_here(inventory, *options, *(["--limit", limit] if limit else [])):
-        raise click.ClickException(
-            "not every host is what was asked for; above is why. Running it again goes on from here."
-        )
+        click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+    if wanted.verbose:
+        if pyinfra_here(wanted.inventory, *wanted.words(rigs)):
+            from pyinfra.context import ctx_state
+
+            reached = {host.name for host in ctx_state.get().activated_hosts}
+            raise (Failed if reached >= {*rigs} else Unreached)(f"{wanted.verb} failed, as said above")
+        return
+    quick.operations()
+    from cli.running import run
+
+    run(wanted.inventory, wanted.verb, rigs, wanted.data, dry=wanted.dry, diff=wanted.diff)
 
 
-def _mode(dry: bool) -> str:
-    return "--dry" if dry else "--yes"
+def _any(rig: Rig) -> Rig:
+    return rig
 
 
-def _consent(reboot: bool) -> list[str]:
-    return ["--data", "reboot=true"] if reboot else []
+def _consent(reboot: bool) -> dict[str, object]:
+    return {"reboot": True} if reboot else {}
 
 
 @click.command()
@@ -122,14 +154,15 @@ def _consent(reboot: bool) -> list[str]:
 @click.option("--diff", is_flag=True, help="Show the lines of files that change.")
 @REBOOT
 @EXPECT
-def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool, expect: str) -> None:
+@VERBOSE
+def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: bool, expect: str, verbose: int) -> None:
     """Bring every rig of INVENTORY to the state it declares.
 
     Safe to run again at any time: what is right stays untouched, what a killed run left half done is finished. When a
     new generation does not serve, the old one comes back.
     Example: rigwright deploy ~/boxes/rig.py --dry
     """
-    _run(inventory, limit, _mode(dry), *(["--diff"] if diff else []), *_consent(reboot), bundled=True, expect=expect)
+    perform(Wanted(inventory, limit, "deploy", dry, verbose, diff, expect, _consent(reboot)))
 
 
 @click.command()
@@ -138,14 +171,15 @@ def deploy(inventory: str, limit: str | None, dry: bool, diff: bool, reboot: boo
 @DRY
 @REBOOT
 @EXPECT
-def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: str) -> None:
+@VERBOSE
+def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: str, verbose: int) -> None:
     """Deploy INVENTORY, and move the NVIDIA driver of its rigs to the version that is locked.
 
     A plain deploy leaves a working driver at its version. Where the lock has none for a host's system, the newest of
     its branch comes. The package files of the version before stay on the host: `rigwright rollback --driver` goes back.
     Example: rigwright upgrade ~/boxes/rig.py --limit box1 --reboot
     """
-    _run(inventory, limit, _mode(dry), "--data", "verb=upgrade", *_consent(reboot), bundled=True, expect=expect)
+    perform(Wanted(inventory, limit, "upgrade", dry, verbose, expect=expect, orders=_consent(reboot)))
 
 
 @click.command()
@@ -155,7 +189,10 @@ def upgrade(inventory: str, limit: str | None, dry: bool, reboot: bool, expect: 
 @click.option("--driver", is_flag=True, help="Not the served generation: the NVIDIA driver that was there before.")
 @DRY
 @REBOOT
-def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dry: bool, reboot: bool) -> None:
+@VERBOSE
+def rollback(
+    inventory: str, limit: str | None, to: int | None, driver: bool, dry: bool, reboot: bool, verbose: int
+) -> None:
     """Serve an earlier generation again, as it was, on every host of INVENTORY.
 
     `rigwright generations` lists them. The next deploy serves what the inventory declares again; a driver stays at its
@@ -166,9 +203,8 @@ def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dr
         raise click.UsageError("--to is a generation's number: it does not go with --driver")
     if reboot and not driver:
         raise click.UsageError("--reboot goes with --driver: another generation needs none")
-    options = ["--data", f"to={to}"] if to else []
-    options += ["--data", "driver=true"] if driver else []
-    _run(inventory, limit, _mode(dry), "--data", "verb=rollback", *options, *_consent(reboot))
+    orders = ({"to": to} if to else {}) | ({"driver": True} if driver else {}) | _consent(reboot)
+    perform(Wanted(inventory, limit, "rollback", dry, verbose, orders=orders))
 
 
 @click.command()
@@ -177,12 +213,13 @@ def rollback(inventory: str, limit: str | None, to: int | None, driver: bool, dr
 @click.option("--keep-weights", is_flag=True, help="Leave the model files.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @DRY
-def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool) -> None:
+@VERBOSE
+def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry: bool, verbose: int) -> None:
     """Take off every host of INVENTORY all that Rigwright has put there, and nothing else.
 
     Services, engines, keys, weights that were fetched, instances' users, and packages that nothing else needs.
     Example: rigwright remove ~/boxes/rig.py --limit box1
     """
-    options = ["--data", "keep_weights=true"] if keep_weights else []
+    orders: dict[str, object] = {"keep_weights": True} if keep_weights else {}
     question = "" if yes or dry else "Remove everything from {hosts}?"
-    _run(inventory, limit, _mode(dry), "--data", "verb=remove", *options, question=question)
+    perform(Wanted(inventory, limit, "remove", dry, verbose, orders=orders), question)

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.chosen import Wish, chosen
+from cli.ending import Failed, Unreached
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import private_key, wrong
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
@@ -110,6 +111,11 @@ def init(
     if port is not None and port in taken_ports(survey):
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
+    if survey.record is not None:
+        click.echo(
+            f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
+            "inventory that it was deployed from. A deploy of the one written here takes its place."
+        )
     answers = Answers(name, connection, None, port)
     found = _offer(wish, survey, answers, catalog, lock, str(file.resolve()))
     answers = replace(answers, variant=found.variant if found else None)
@@ -200,12 +206,12 @@ def _host_key(target: str, connection: dict[str, object], fingerprint: str | Non
     try:
         contact = meet(target, connecting("", target, keys))
     except Unreachable as error:
-        raise click.ClickException(f"cannot look at {target}: {plain(str(error))}") from None
+        raise Unreached(f"cannot look at {target}: {plain(str(error))}") from None
     found, expected = contact.found, contact.expected
     wanted = fingerprint or (expected.fingerprint if expected else None)
     if wanted not in (None, found.fingerprint):
         source = "--host-key" if fingerprint else "known_hosts"
-        raise click.ClickException(
+        raise Failed(
             f"{target} has another host key than {source} says: expected {wanted}, found {found.fingerprint} "
             f"({found.kind}). Nothing was sent there. If the box was installed anew, `{found.comparison}` on its own "
             "console prints what to give as --host-key"
@@ -228,7 +234,7 @@ def _look(target: str, connection: dict[str, object]) -> Survey:
     try:
         return look(target, keys, sudo=bool(connection.get("_sudo")))
     except Unreachable as error:
-        raise click.ClickException(f"cannot look at {target}: {plain(str(error))}") from None
+        raise Unreached(f"cannot look at {target}: {plain(str(error))}") from None
 
 
 def _show(name: str, survey: Survey, catalog: Catalog) -> None:

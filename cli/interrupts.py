@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 STATUS = 130  # what a shell gives a command that an interrupt has ended
 SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
-def end_at_once(words: str = "") -> None:
+def end_at_once(words: Callable[[], str] = str) -> None:
     """From here on an interrupt ends this process with exit status 130.
 
     Not by an exception: that would end one greenlet, or none. And not by way of Python's streams, nor gevent: either
     can be in the middle of something.
 
     Args:
-        words: What is said then, on standard error.
+        words: What is said then, on standard error; asked for as it happens.
     """
     from gevent.monkey import get_original
 
     select = get_original("select", "select")
-    said = (SHOW_CURSOR if words and os.isatty(2) else b"") + words.encode()
 
     def interrupted(*_: object) -> None:
         try:
+            text = words()
+            said = (SHOW_CURSOR if text and os.isatty(2) else b"") + text.encode()
             # somebody may have stopped reading, and words that cannot be said must not keep the process
             if said and select([], [2], [], 0)[1]:
                 os.write(2, said)

@@ -10,6 +10,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from checks.looking import each
+from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT
 from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of
 from cli.tables import show
@@ -47,8 +48,8 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 
     A key is printed once, as it is made, and nothing else is on standard output then; what is kept is its SHA-256, in
     `gateway-keys.toml` beside the inventory. Every change is brought to all hosts with a gateway at once: no engine
-    notices, and nobody else's stream. Exit status 1: a host did not get it; it is named, and `bring` or the next deploy
-    brings it.
+    notices, and nobody else's stream. Exit status 1: a host did not get it, or 3: was not reached; it is named,
+    and `bring` or the next deploy brings it.
     Example: rigwright keys ~/boxes/rig.py make alice --models qwen3 --streams 4
     """
     context.obj = asked_of(inventory, limit)
@@ -170,7 +171,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
         )
     for host in silent:
         click.echo(f"{host}: cannot be reached", err=True)
-    context.exit(2 if silent else 0)
+    context.exit(STATUS["not reached"] if silent else 0)
 
 
 def _same(one: Having, ring: Keyring) -> bool:

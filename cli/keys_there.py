@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from checks.looking import Box, boxes, each
+from checks.results import STATUS
 from cli.declared import named, rig_of
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
@@ -94,7 +95,7 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
     """Bring the keys to every host that has a gateway.
 
     Raises:
-        click.exceptions.Exit: with 1, where one did not get them; each is named.
+        click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
     """
     if no_hosts:
         click.echo(f"{asked.file} is written; hosts get it with the next deploy", err=True)
@@ -112,7 +113,7 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         click.echo(f"{box.name}: {line}", err=True)
         missing += not there
     if missing:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
 
 
 def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:

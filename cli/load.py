@@ -117,7 +117,7 @@ def _room(box: Box, instance: Instance, workload: Workload) -> None:
 def _ladder(box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrupt: Interrupt, yes: bool) -> Ladder:
     names = " and ".join(one.name for one in group)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with alone(box, f"load of {names} of {box.rig.inventory}"), ExitStack() as stack:
+    with alone(box, f"load of {names} of {box.rig.inventory}") as lock, ExitStack() as stack:
         ladder = Ladder(box.name, plan, [], now)
         try:
             for one in group:
@@ -127,6 +127,8 @@ def _ladder(box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrup
                 ladder.subjects.append(Subject(client, one, metrics))
             for _ in climb(ladder.subjects, plan, lambda text: say(f"{box.name}: {names}: {text}")):
                 ladder.steps += 1
+                if lock.lost:
+                    raise Lost(f"the deploy lock is gone: {lock.lost}")
         except Lost as error:
             ladder.ended = "interrupted" if interrupt.asked else "host lost"
             if not interrupt.asked:

@@ -8,13 +8,8 @@ from pathlib import Path
 import click
 
 from cli.declared import InventoryFile
+from cli.ending import Failed, Unreached
 from rigwright.problems import Invalid
-
-
-class CannotLook(click.ClickException):
-    """`--check` cannot say whether something moved."""
-
-    exit_code = 2
 
 
 @click.command()
@@ -34,7 +29,8 @@ def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path |
     changed input is fetched, and packages keep their versions, unless --refresh is given. Nothing is written when one
     input fails.
 
-    Exit status of --check: 0, nothing moved upstream. 1: something did. 2: something could not be looked at.
+    Exit status: 0, all is locked, or with --check, nothing moved upstream. 1: something is not to be had, or did move.
+    2: the command is refused. 3: with --check, something could not be looked at.
 
     Example: rigwright lock ~/boxes/rig.py
     """
@@ -46,6 +42,8 @@ def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path |
     file = Path(inventory) if inventory else None
     try:
         status = verb.look(file) if only_look else verb.write(file, from_dir, refresh)
-    except (Invalid, OSError, verb.Unusable) as error:
-        raise (CannotLook if only_look else click.ClickException)(str(error)) from None
+    except verb.Unusable as error:
+        raise click.ClickException(str(error)) from None
+    except (Invalid, OSError) as error:
+        raise (Unreached if only_look else Failed)(str(error)) from None
     sys.exit(status)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import NoReturn
 
 import click
 
 from checks.looking import Box
-from cli.clients import Refused
+from cli.ending import Refused
 from rigwright.declaration.rig import Instance
 from rigwright.engines.metrics import read
-from rigwright.engines.request import Request
-from roles.client import Client
+from rigwright.engines.request import MODELS, Request
+from rigwright.problems import printable
+from roles.client import Client, Failed
 
 SOON = 10.0  # seconds for a look at metrics
 REACHED = 3  # exit status where a host is not
@@ -24,12 +26,24 @@ def metrics_path(box: Box, instance: Instance) -> str:
 
 
 def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, yes: bool) -> None:
-    """Refuse an instance that others are using, without consent.
+    """Refuse what is somebody else's server, and without consent an instance that others are using.
 
     Raises:
-        Refused: it is, and there is none.
+        Refused: it is one of those.
+        roles.client.Failed: it does not name its model.
         roles.client.Lost: the job or the connection is gone.
     """
+    reply = client.ask(MODELS, SOON)
+    try:
+        names = [str(one["id"]) for one in json.loads(reply.body)["data"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise Failed(f"{instance.name} does not name its model: {printable(reply.said)[:300]}") from None
+    if client.place.model not in names:
+        served = printable(", ".join(names)[:100]) or "nothing"
+        raise Refused(
+            f"{box.name}: what answers for {instance.name} serves {served}, and not {client.place.model}: it is another "
+            "server, or another model than declared"
+        )
     seen = read(client.ask(Request(metrics), SOON).body, instance.kind.counts) if metrics else None
     if seen and seen.busy and not yes:
         raise Refused(

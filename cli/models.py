@@ -11,6 +11,7 @@ import click
 
 from checks.looking import Box, boxes, each, leave
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import Failed
 from cli.state import JSON
 from cli.tables import show, size
 from rigwright.host.locks import LOCKS
@@ -126,7 +127,7 @@ def _remove(seen: list[Found], asked: str, yes: bool) -> None:
         click.confirm(f"Remove {_named(chosen[0][1])}?", abort=True)
     said = [_take_off(one, model) for one, model in chosen]
     if refused := [line for line in said if line]:
-        raise click.ClickException("\n".join(refused))
+        raise Failed("\n".join(refused))
 
 
 def _take_off(found: Found, model: StoredModel) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import click
 
-from checks.looking import Box, boxes, each
+from checks.looking import Box, boxes, each, leave
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show, size
 from rigwright.containers.plan import Refused as NoContainers
@@ -17,13 +17,14 @@ from rigwright.containers.plan import container_plan
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
-from rigwright.host.plan import Plan, desired
+from rigwright.host.plan import Desired, Plan, desired
 from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.cards.holders import sentences
 from rigwright.nvidia.driver import told
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import as_row
+from rigwright.serving.differences import changes, down
 from rigwright.supply.expected import spoken
 
 
@@ -42,6 +43,8 @@ class Planned:
     """Who will reach what through its gateway."""
     evidence: list[str]
     """What is known of the variants that it serves."""
+    changed: list[str]
+    """Of instances that are interrupted: by what, and for how long."""
     digest: str
     """The one of the rig's lock and bundle."""
 
@@ -51,7 +54,7 @@ def planned(box: Box) -> Planned:
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
     looks += ["containers"] if box.rig.containers else []
-    box = box.ahead("facts", "served", *looks)
+    box = box.ahead("facts", "served", "written", *looks)
     facts, found = box.facts(), box.served()
     driver, brought = None, None
     refused: list[str] = []
@@ -75,7 +78,39 @@ def planned(box: Box) -> Planned:
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
     made = planning.plan(wanted, found)
     lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
-    return Planned(made, refused, notes, driver, lent, gateway.sentences(box.rig), evidence(box.rig), box.rig.digest)
+    return Planned(
+        made,
+        refused,
+        notes,
+        driver,
+        lent,
+        gateway.sentences(box.rig),
+        evidence(box.rig),
+        _changed(box, wanted, made),
+        box.rig.digest,
+    )
+
+
+def _changed(box: Box, wanted: Desired, made: Plan) -> list[str]:
+    """What is done to instances that are interrupted."""
+    if not made.interrupted:
+        return []
+    written, said = box.written(), []
+    units = {one.name: one for one in wanted.generation.units}
+    for name in made.interrupted:
+        if name not in units:
+            others = {state.unit for state in wanted.generation.unit_states}
+            what = "(restart)" if name in others else "not declared any more (stop)"
+            said.append(f"{_instance(name)}: {what}")
+            continue
+        found = changes(units[name], *written.texts[name]) if name in written.texts else []
+        why = "; ".join(found) or ("reboot" if made.reboots else "same settings")
+        said.append(f"{_instance(name)}: {why} (restart, {down(written.starts.get(name))})")
+    return said
+
+
+def _instance(unit: str) -> str:
+    return unit.removeprefix("rigwright-").removesuffix(".service")
 
 
 @click.command()
@@ -86,7 +121,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
     """What a deploy of INVENTORY will do to each host, why, how much it fetches, and which instances it interrupts.
 
     Of a driver that is not managed it says what a managed one would be, as advice. Nothing is changed. Exit status 1
-    when a host would be refused, 2 when one cannot be reached.
+    when a host would be refused, 2 where the command or a file is, 3 when a host cannot be reached.
     """
     found, gone = boxes(inventory, limit)
     seen = dict(zip([box.name for box in found], each(found, planned), strict=True))
@@ -103,6 +138,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
                 "lent": one.lent,
                 "gateway": one.gateway,
                 "evidence": one.evidence,
+                "changed": one.changed,
                 "driver": as_row(*one.driver) if one.driver else None,
             }
             for name, one in seen.items()
@@ -110,10 +146,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         _show(seen)
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
-    if gone:
-        sys.exit(2)
+    leave(gone)
     sys.exit(1 if any(one.refused for one in seen.values()) else 0)
 
 
@@ -137,10 +170,8 @@ def _show(seen: dict[str, Planned]) -> None:
                 f"{name}: nothing to do (folders, users, keys, modes and cards are looked at by `deploy --dry`)"
             )
             continue
-        if made.interrupted:
-            units = ", ".join(made.interrupted)
-            notes.append(f"{name}: interrupts {units}, from the end of the old process to the new one's first answer")
-        else:
+        notes += [f"{name}: {text}" for text in one.changed]
+        if not made.interrupted:
             notes.append(f"{name}: interrupts nothing that is served now")
         if made.fetched_bytes:
             amount, source = size(made.fetched_bytes), made.bundle_folder

@@ -27,8 +27,10 @@ from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.engines import kinds
 from rigwright.engines.evidence import Evidence
+from rigwright.engines.log import OF_CUDA, Cause
 from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
+from rigwright.gateway.clients import CLIENTS, Way
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import ROOT
 from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
@@ -156,7 +158,46 @@ def _sections() -> str:
     return _drawn(("Part", "What it looks at", "What it cannot see"), rows)
 
 
-OTHERS = {"checks": _checks, "survey": _sections}
+def _symptoms() -> str:
+    """What engines' logs betray: a table of what every one may say, then one of each kind's own."""
+    parts: dict[str, tuple[Cause, ...]] = {"On cards, any engine": OF_CUDA}
+    for name, kind in sorted(kinds().items()):
+        # what is in a container says what it says outside of one
+        if not kind.contained_by:
+            parts[name] = tuple(one for one in kind.causes if one not in OF_CUDA)
+    titles = ("The log says", "Likely cause, and what helps", "Check")
+    return "\n".join(
+        f"**{title}**\n\n{_drawn(titles, ((f'`{one.said}`', _meaning(one), one.check) for one in causes))}"
+        for title, causes in parts.items()
+    )
+
+
+def _meaning(cause: Cause) -> str:
+    said = re.sub(r"([*_<>])", r"\\\1", cause.means)
+    return f"{'harmless: ' if cause.harmless else ''}{said}{', if it is the last line' if cause.last else ''}"
+
+
+def _clients() -> str:
+    """What each client is told of one model at one gateway."""
+    way = Way("box1", "qwen3.6-27b", "http://192.0.2.7:8000/v1", keyed=True, listener="lan")
+    parts = (f"**{name}**: {one.where}\n\n```\n{one.made(way)}```\n" for name, one in CLIENTS.items())
+    return "\n".join(parts)
+
+
+def _alerts() -> str:
+    """What somebody is told of, where every limit is declared."""
+    from rigwright.monitoring.entry import Limits
+    from rigwright.monitoring.rules import alerts
+
+    rows = []
+    for one in alerts(Limits(ttft_p99_s=2.0)):
+        says = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), one.says)
+        says = re.sub(r"\{\{ \$value[^}]*\}\}", "N", says)
+        rows.append((one.name, one.severity, says, f"{one.minutes} min" if one.minutes else "at once"))
+    return _drawn(("Alert", "Severity", "Says", "After"), rows)
+
+
+OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections, "alerts": _alerts}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:

@@ -7,13 +7,14 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from checks.looking import Box, boxes, leave
 from cli.declared import INVENTORY, LIMIT, as_if, named, whole
-from cli.hosts import pyinfra
+from cli.ending import Failed, Unreached
+from cli.hosts import Wanted, perform
 from cli.plan import Planned, planned
 from cli.tables import show, size
 from cli.variants import names
@@ -73,11 +74,12 @@ def switch(
     if text != content:
         _write(Path(inventory), text)
     # the one word of a run's that its inventory does not say
-    if pyinfra(inventory, "--yes", "--limit", host, "--data", f"switch={order}") == 0:
-        if once:
-            click.echo(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
-        return
-    _undone(inventory, host, order, content, text)
+    try:
+        perform(Wanted(inventory, host, "deploy", dry=False, verbose=0, orders={"switch": str(order)}))
+    except (Failed, Unreached):
+        _undone(inventory, host, order, content, text)
+    if once:
+        click.echo(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
 
 
 def _host(inventory: str, instance: str, limit: str | None) -> tuple[str, dict[str, Any]]:
@@ -155,24 +157,24 @@ def _box(inventory: str, host: str, wanted: Rig) -> Box:
 
 def _expect(box: Box, order: Switch, declared: str) -> None:
     """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused."""
-    box = box.ahead("facts", "served", "use")
+    box = box.ahead("facts", "served", "written")
     made, found = planned(box), box.served()
     _refuse(box.name, made)
     instance = next(one for one in box.rig.instances if one.name == order.instance)
     serving = found.serving.get(order.instance)
-    for text in (*made.warnings, *(f"evidence: {one}" for one in made.evidence)):
-        click.echo(f"{box.name}: {text}")
     click.echo(f"{box.name}: {order.instance}: {serving or declared} -> {order.variant}")
+    for text in (*made.changed, *made.warnings, *(f"evidence: {one}" for one in made.evidence)):
+        click.echo(f"{box.name}: {text}")
     if made.plan.fetched_bytes:
         click.echo(f"{box.name}: {size(made.plan.fetched_bytes)} are fetched before anything is stopped")
     others = [unit for unit in made.plan.interrupted if unit != instance.unit]
     if others:
         click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
     if instance.unit in made.plan.interrupted:
-        use, room = box.use().get(instance.unit), box.read(parse, room_script(instance))
+        seconds, room = box.written().starts.get(instance.unit), box.read(parse, room_script(instance))
         way = activation(found, box.rig.roots.config, goal(found, box.desired().generation))
         why = refusal(box.rig, instance, room, renamed=way is not None and renamed(way))
-        for sentence in sentences(box.rig, instance, use.start_seconds if use else None, why):
+        for sentence in sentences(box.rig, instance, seconds, why):
             click.echo(f"{box.name}: {sentence}")
     elif not made.plan.steps:
         click.echo(f"{box.name}: {order.instance} serves it already")
@@ -198,21 +200,21 @@ def _write(path: Path, content: bytes) -> None:
         raise click.ClickException(f"cannot write {path}: {error.strerror}; nothing was changed") from None
 
 
-def _undone(inventory: str, host: str, order: Switch, content: bytes, text: bytes) -> None:
+def _undone(inventory: str, host: str, order: Switch, content: bytes, text: bytes) -> NoReturn:
     """After a deploy that failed: the file says what the host serves."""
     path, said = Path(inventory), f"{order.instance} does not serve {order.variant}; above is why"
     found, gone = boxes(inventory, host)
     served = None if gone else found[0].served()
     if served is None:
-        raise click.ClickException(f"{host} cannot be reached: what it serves is not known; run the same again")
+        raise Unreached(f"{host} cannot be reached: what it serves is not known; run the same again")
     if served.job or served.serving.get(order.instance) == order.variant:
-        raise click.ClickException(f"{host}: not all is done; above is why. Running it again goes on from here")
+        raise Failed(f"{host}: not all is done; above is why. Running it again goes on from here")
     if text != content:
         if path.read_bytes() != text:
-            raise click.ClickException(f"{said}. {inventory} was changed meanwhile, and still says {order.variant}")
+            raise Failed(f"{said}. {inventory} was changed meanwhile, and still says {order.variant}")
         _write(path, content)
         said += f". {inventory} is as it was"
-    raise click.ClickException(f"{host}: {said}")
+    raise Failed(f"{host}: {said}")
 
 
 def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig: Rig, now: Instance) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
+from typing import Any
+from unicodedata import combining, east_asian_width
 
 import click
+
+from rigwright.problems import printable
 
 NUMBERS = (
     "port",
@@ -34,49 +39,63 @@ NUMBERS = (
 WIDTH = 200  # columns, where the output is no terminal
 
 
-# what has rich see a terminal where there is none, or none where there is one
-FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-
-
 def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH) -> None:
-    """Print rows under their columns; where they are too wide, words go on in the next line.
+    """Print rows under their columns, without columns that are empty; where they are too wide, a line a cell.
 
     Args:
         columns: Their titles.
         rows: As many cells each, or fewer.
         width: Columns of text where the output is no terminal.
     """
-    lines = [columns, *((*row, *[""] * (len(columns) - len(row))) for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    whole = [tuple(map(printable, (*row, *[""] * (len(columns) - len(row))))) for row in rows]
+    kept = [number for number in range(len(columns)) if not whole or any(row[number].strip() for row in whole)]
+    titles = tuple(columns[number] for number in kept)
+    cells = [tuple(row[number] for number in kept) for row in whole]
+    widths = [max(map(_width, texts)) for texts in zip(titles, *cells, strict=True)]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
-    plain = all(text.isascii() and text.isprintable() for row in lines for text in row)
-    fits = sum(widths) + 2 * (len(widths) - 1) <= wide
-    if not (plain and fits) or (dumb and sys.stdout.isatty()) or any(name in os.environ for name in FORCED):
-        _folded(columns, rows, width)
+    if sum(widths) + 2 * (len(widths) - 1) > wide:
+        _records(titles, cells, wide)
         return
-    for number, row in enumerate(lines):
-        cells = [
-            text.rstrip().rjust(width) if column in NUMBERS else text.ljust(width)
-            for column, text, width in zip(columns, row, widths, strict=True)
+    for number, row in enumerate([titles, *cells]):
+        filled = [
+            _filled(text.rstrip(), width, right=column in NUMBERS)
+            for column, text, width in zip(titles, row, widths, strict=True)
         ]
-        click.echo("  ".join(click.style(cell, bold=True) for cell in cells) if number == 0 else "  ".join(cells))
+        click.echo("  ".join(styled(text, bold=True) if number == 0 else text for text in filled).rstrip())
 
 
-def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH) -> None:
-    """What is not simple: folded, in cells of more than one column, or with styles that are forced."""
-    # importing it takes as long as judging a rig
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in NUMBERS else "left", overflow="fold")
+def _records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
+    """Each row as its first cell, and below it a line for each other cell that is not empty."""
+    named = max(map(_width, columns))
     for row in rows:
-        table.add_row(*(escape(text) for text in row))
-    console = Console()
-    Console(width=None if console.is_terminal else width).print(table)
+        click.echo(styled(row[0] or "-", bold=True))
+        for column, text in zip(columns[1:], row[1:], strict=True):
+            if text.strip():
+                lead = f"  {_filled(column, named)}  "
+                for number, line in enumerate(_lines(text.strip(), max(wide - len(lead), 20))):
+                    click.echo(f"{lead if number == 0 else ' ' * len(lead)}{line}")
+
+
+def _lines(text: str, wide: int) -> list[str]:
+    """A text in lines, between words; a word that is too long is one to copy, such as a path."""
+    return textwrap.wrap(text, wide, break_long_words=False, break_on_hyphens=False)
+
+
+def _filled(text: str, width: int, *, right: bool = False) -> str:
+    room = " " * (width - _width(text))
+    return f"{room}{text}" if right else f"{text}{room}"
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def styled(text: str, **style: Any) -> str:
+    """A text in a style, for click.echo, which leaves styles away where there is no terminal; plain under NO_COLOR."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
 
 
 def size(count: int) -> str:
@@ -85,3 +104,15 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+def lasting(seconds: float | None) -> str:
+    """A time for people, in two parts: `3d 4h`."""
+    if seconds is None:
+        return ""
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size or (unit == "s" and not parts):
+            parts.append(f"{int(seconds // size)}{unit}")
+            seconds %= size
+    return " ".join(parts[:2])

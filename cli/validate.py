@@ -6,6 +6,7 @@ import click
 
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from cli.tables import show, size
+from rigwright.declaration.secrets import exposed
 from rigwright.engines.caution import warnings
 
 
@@ -42,6 +43,7 @@ def validate(inventory: str, limit: str | None) -> None:
                 )
             )
         warned += [f"{name}: {said}" for said in warnings(rig)]
+        warned += [f"{name}: {what}: {cure}" for what, cure in exposed([rig]).items()]
         if not rig.instances:
             rows.append((name, "none"))
     show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)

@@ -13,7 +13,7 @@ import click
 from cli.declared import LIMIT, named, rig_of
 from cli.tables import show
 from rigwright.declaration.catalog import Card, Catalog
-from rigwright.declaration.choice import ANY, Asked, choices
+from rigwright.declaration.choice import ANY, Asked, choices, nothing
 from rigwright.declaration.rig import Rig
 from rigwright.engines.purpose import NEEDS, WORKLOADS
 from rigwright.inventory import ROOT, layers, making
@@ -45,11 +45,12 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
         catalog = Catalog.load(layers(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])
     except Invalid as error:
         raise click.ClickException(str(error)) from None
-    rows = [
-        {"rig": rig, **row}
-        for rig, cards in _cards(inventory, limit, given["cards"], given["card"], catalog).items()
-        for row in _rows(catalog, Asked(given["need"], given["workload"], cards))
-    ]
+    rows: list[dict[str, Any]] = []
+    for rig, cards in _cards(inventory, limit, given["cards"], given["card"], catalog).items():
+        found = [{"rig": rig, **row} for row in _rows(catalog, Asked(given["need"], given["workload"], cards))]
+        if not found:
+            click.echo(f"{f'{rig}: ' if rig else ''}{nothing(catalog, cards)}", err=True)
+        rows += found
     blocked = {} if given["need"] or given["workload"] else catalog.blocked
     if as_json:
         gone = [{"variant": name, "why": one.why, "instead": list(one.instead)} for name, one in blocked.items()]
@@ -111,8 +112,6 @@ def _rows(catalog: Catalog, asked: Asked) -> Iterator[dict[str, Any]]:
 
 def _show(rows: list[dict[str, Any]], asked: bool) -> None:
     """A table a rig; of who looks for something, the first one's reason before it."""
-    if not rows:
-        click.echo("no variant of the catalogue answers that", err=True)
     for rig in dict.fromkeys(row["rig"] for row in rows):
         found = [row for row in rows if row["rig"] == rig]
         if asked:

@@ -3,9 +3,9 @@
 Four of them serve, and the second processor's are lent to other work. Two ways to do that are here, of one box: keep
 the one that you want. `rig5090` is one instance on four cards, `rig5090-pairs` two of them on two cards each. Copy it
 into a folder of your own and put your box's address in. With another number of cards change both numbers, in `cards`
-and in `lanes`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is known
-to work; others lost days with newer kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the box
-then fetches from the hub, and the environment's Python. Until they are locked it is refused, and names them.
+and in `pcie_link_width`; a box with one processor needs no `kernel.numa_balancing`. Ubuntu 24.04 is the release that is
+known to work; others lost days with newer kernels. Lock the weights with `rigwright lock rig5090.py`: 54 GB that the
+box then fetches from the hub, and the environment's Python. Until they are locked it is refused, and names them.
 """
 
 from rigwright.inventory import hosts

@@ -49,6 +49,7 @@ from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
 _MAKING: ContextVar[Making] = ContextVar("making", default="")
+_TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
 
 _EARLIER = "__rigwright_groups__"
@@ -129,7 +130,7 @@ def _group(file: str, entries: object, shared: dict[str, object], earlier: HostG
         try:
             rigs[str(name)] = load(rig)
         except Invalid as error:
-            problems += error.problems
+            problems += _refused(error)
         group.append((name, {**connecting(file, str(name), connection), "rig": rig}))
     of_shared = _of_shared(file, entries, shared, found)
     every = [*of_shared, *(one for several in found.values() for one in several)]
@@ -281,6 +282,29 @@ def making(what: Making) -> Iterator[None]:
         yield
     finally:
         _MAKING.reset(token)
+
+
+@contextmanager
+def tolerating() -> Iterator[list[Problem]]:
+    """Have `hosts()` return, while the block runs, rigs whose declaration is refused, too: who only looks reaches their
+    hosts all the same. What is wrong with them is in the list that is yielded, and `load` says it again. What is wrong
+    with connections, and with the table of rigs itself, is refused as ever.
+    """
+    found: list[Problem] = []
+    token = _TOLERATED.set(found)
+    try:
+        yield found
+    finally:
+        _TOLERATED.reset(token)
+
+
+def _refused(error: Invalid) -> list[Problem]:
+    """What of a rig's mistakes refuses it."""
+    tolerated = _TOLERATED.get()
+    if tolerated is None:
+        return error.problems
+    tolerated += error.problems
+    return []
 
 
 def _lock(folders: list[Path], catalog: Catalog) -> Lock:

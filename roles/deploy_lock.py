@@ -112,6 +112,8 @@ def _answer(channel: Channel) -> str:
 
 def _denied(complaint: str) -> str:
     """What a host that gives no deploy lock to anybody has said."""
+    if words := root.denied(complaint.encode()):
+        return f"cannot become root ({words})"
     words = said(complaint.strip()) or "no answer"
     return f'the host gave no deploy lock ({words}): log in as root, or set "_sudo": True and allow it'
 

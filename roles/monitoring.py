@@ -7,7 +7,7 @@ from pyinfra.api import deploy
 from rigwright.declaration.rig import Rig
 from rigwright.monitoring.entry import users
 from rigwright.monitoring.figures import textfiles
-from rigwright.monitoring.service import data, folder, services, tokens, told_targets
+from rigwright.monitoring.service import KEEPING, data, folder, services, tokens, told_targets
 from rigwright.serving.units import UNITS
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, directories, texts
@@ -27,7 +27,7 @@ def monitoring(rig: Rig) -> None:
         paths |= {folder(rig): ("755", "root", "root")}
         if rig.monitoring.server:
             paths |= {f"{folder(rig)}/targets": ("755", "root", "root")}
-            paths |= {data(rig, name): ("700", owners[name], owners[name]) for name in ("prometheus", "alertmanager")}
+            paths |= {data(rig, name): ("700", owners[name], owners[name]) for name in KEEPING}
         directories(name="Folders", paths=paths, ledger=rig.ledger)
         if held := tokens(rig):
             credentials(name="Tokens", keys=held)

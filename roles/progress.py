@@ -1,4 +1,4 @@
-"""How far long work is: one writer for all hosts and jobs, a bar where there is a terminal, plain lines elsewhere."""
+"""How far long work is: one writer for all hosts and jobs, a row each on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing has none
     from rich.console import Console
@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing 
 from rigwright.host import channel
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
+SELDOM = 60.0  # ... where nothing else is said meanwhile
+BAR = 20  # columns
 # Of a path, where it tells the operator nothing: a commit, or the folder of one package.
 COMMIT = re.compile(r"\b[0-9a-f]{40}/|\A_packages/[0-9a-f]{16}/")
 
@@ -38,8 +40,10 @@ class Task:
     total: int = 0
     said: float = 0.0
     bar: TaskID | None = None
-    steps_only: bool = False
-    """Without a terminal only its steps are said, and not how far each is."""
+    detached: bool = False
+    """Whether it goes on without this process."""
+    file: str = ""
+    """Of several files, what is done with one of them now."""
 
     def label(self, text: str) -> None:
         """Say which step is under way; counting starts anew with it."""
@@ -48,7 +52,7 @@ class Task:
             self.writer.show(self, fresh=True)
 
     def at(self, done: int, total: int, unit: str) -> None:
-        """Say how much of the step is done, in `steps` or `bytes`."""
+        """Say how much of the step is done, in `steps`, `bytes` or `%`."""
         if unit != self.unit:
             self.unit, self.unit_started, self.first = unit, time.monotonic(), done
         self.done, self.total = min(done, total), total
@@ -64,6 +68,8 @@ class Task:
         """`212/300 steps, 1.2/s, 73 s left` and the like."""
         if not self.total:
             return ""
+        if self.unit == "%":
+            return f"{self.done} %"
         scale, name = (1e6, "MB") if self.unit == "bytes" else (1, "steps")
         parts = [f"{self.done / scale:.0f}/{self.total / scale:.0f} {name}"]
         if self.rate > 0:
@@ -79,59 +85,78 @@ def _escaped(text: str) -> str:
 
 
 class Writer:
-    """The one writer. A bar a task on a terminal; otherwise a line when a step begins and every PLAIN_INTERVAL."""
+    """The one writer. A row a host on a terminal; otherwise a line when a step begins and every so many seconds."""
 
     def __init__(self) -> None:
         self.bars: Progress | None = None
-        self.open = 0
+        self.tasks: list[Task] = []
+        self.lead, self.interval, self.to_stdout = "    [{}]", PLAIN_INTERVAL, False
+
+    def alone(self) -> None:
+        """Write to standard output, in the form of the command line's own lines, of which there are few."""
+        self.lead, self.interval, self.to_stdout = "{}:", SELDOM, True
+
+    @property
+    def stream(self) -> TextIO:
+        """Where it writes."""
+        return sys.stdout if self.to_stdout else sys.stderr
 
     @cached_property
     def console(self) -> Console:
-        """Where it writes."""
+        """The terminal that rows are drawn on."""
         from rich.console import Console
 
-        return Console(file=sys.stderr)
+        return Console(file=self.stream)
 
     @contextmanager
-    def task(self, host: str, text: str, *, steps_only: bool = False) -> Iterator[Task]:
-        """Show a job while the block runs."""
-        if self.console.is_terminal and self.bars is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[Task]:
+        """Show a job while the block runs.
 
-            columns = (TextColumn("    {task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-            self.bars = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
+        Args:
+            host: Whose it is.
+            text: What it is called until it says which step is under way.
+            detached: Whether it goes on without this process.
+        """
+        if self.bars is None and self.console.is_terminal and not self.console.is_dumb_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.table import Column
+
+            said = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+            columns = (said, BarColumn(BAR), TextColumn("{task.fields[detail]}"), TimeElapsedColumn())
+            self.bars = Progress(*columns, console=self.console, transient=True, expand=True)
             self.bars.start()
-        self.open += 1
-        task = Task(self, host, text, steps_only=steps_only)
+        task = Task(self, host, text, detached=detached)
+        self.tasks.append(task)
         if self.bars:
-            task.bar = self.bars.add_task(_escaped(f"[{host}] {text}"), total=None, detail="")
+            task.bar = self.bars.add_task("", total=None, detail="")
+            self.show(task)
         try:
             yield task
         finally:
-            self.open -= 1
+            self.tasks.remove(task)
             if self.bars and task.bar is not None:
                 self.bars.remove_task(task.bar)
-            if self.bars and not self.open:
+            if self.bars and not self.tasks:
                 self.bars.stop()
                 self.bars = None
 
     def show(self, task: Task, fresh: bool = False) -> None:
         """Bring what is on screen up to date."""
+        detail = task.describe()
         if self.bars and task.bar is not None:
-            total = task.total or None
-            self.bars.update(
-                task.bar,
-                description=_escaped(f"[{task.host}] {task.text}"),
-                completed=task.done,
-                total=total,
-                detail=task.describe(),
-            )
+            file = f" ({task.file})" if task.file else ""
+            said = _escaped(f"{self.lead.format(task.host).strip()} {task.text}{file}")
+            self.bars.update(task.bar, description=said, completed=task.done, total=task.total or None, detail=detail)
             return
         now = time.monotonic()
-        if fresh or (not task.steps_only and now - task.said >= PLAIN_INTERVAL):
+        if fresh or now - task.said >= self.interval:
             task.said = now
-            detail = task.describe()
-            print(f"    [{task.host}] {task.text}{f': {detail}' if detail else ''}", file=sys.stderr, flush=True)  # noqa: T201
+            self.line(task, f"{task.text}{f': {detail}' if detail else ''}")
+
+    def line(self, task: Task, text: str) -> None:
+        """Say something of a job where there are no rows."""
+        if not self.bars:
+            print(f"{self.lead.format(task.host)} {text}", file=self.stream, flush=True)
 
 
 def document(value: str) -> Mapping[str, Any]:
@@ -159,17 +184,11 @@ def document(value: str) -> Mapping[str, Any]:
 
 
 class Files:
-    """One job's files, each a task of its own while it is in work, and all of them in the job's own task."""
+    """One job's files: what is done with each, and how much of all of them is there."""
 
     def __init__(self, whole: Task) -> None:
         self.whole = whole
-        self.open: dict[str, tuple[Task, ExitStack]] = {}
-
-    def __enter__(self) -> Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._only(set())
+        self.said: dict[str, str] = {}
 
     def show(self, document: Mapping[str, Any]) -> None:
         """Bring everything up to date.
@@ -178,24 +197,17 @@ class Files:
             document: `done` and `total` in bytes, and `files`: `path`, `size`, `done`, `state` and `from` of each that
                 is not done.
         """
+        steps = {}
+        for row in document["files"]:
+            if row["state"] != "waiting":
+                source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
+                steps[row["path"]] = f"{COMMIT.sub('', row['path'])}: {row['state']}{source}"
+        self.whole.file = next(reversed(steps.values()), "")
         self.whole.at(document["done"], document["total"], "bytes")
-        rows = [row for row in document["files"] if row["state"] != "waiting"]
-        self._only({row["path"] for row in rows})
-        for row in rows:
-            name = COMMIT.sub("", row["path"])
-            source = f" from {row['from']}" if row["from"] and row["state"] == "fetching" else ""
-            if row["path"] not in self.open:
-                stack = ExitStack()
-                task = stack.enter_context(self.whole.writer.task(self.whole.host, name, steps_only=True))
-                self.open[row["path"]] = task, stack
-            task, _ = self.open[row["path"]]
-            task.label(f"{name}: {row['state']}{source}")
-            task.at(row["done"], row["size"], "bytes")
-
-    def _only(self, paths: set[str]) -> None:
-        for path in self.open.keys() - paths:
-            _, stack = self.open.pop(path)
-            stack.close()
+        for path, text in steps.items():
+            if self.said.get(path) != text:
+                self.whole.writer.line(self.whole, text)
+        self.said = steps
 
 
 progress = Writer()

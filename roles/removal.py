@@ -13,7 +13,7 @@ from rigwright.monitoring.found import release as release_monitoring
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING
-from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply.fetching import CREDENTIAL
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs, records_folder
@@ -46,7 +46,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         units=sorted({*found.links, *found.processes}),
         unit_folder=UNITS,
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
-        caches=[CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
+        caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
         containers=CONTAINERS,
         trees=[

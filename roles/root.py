@@ -21,12 +21,17 @@ MOST = 256 << 20
 # bytes of complaints, of which the last line counts
 KEPT = 8 << 20
 PIECE = 1 << 16
+WORDS = 200  # characters of what sudo has said
 # what paramiko raises where a connection is gone, and what comes of a connector that has none
 BROKEN = (OSError, SSHException, EOFError, AttributeError)
 
 
 class Gone(OSError):
     """The connection is gone, or nothing has come over it for too long."""
+
+
+class NoRoot(Gone):
+    """The user that logs in does not become root; the text says so, with sudo's own words."""
 
 
 class Failed(Exception):
@@ -117,6 +122,7 @@ def run(
         most: Bytes of its output.
 
     Raises:
+        NoRoot: sudo refuses.
         Gone: there is no connection, or none any more, or it is silent, or it does not come to an end.
     """
     until = None if whole is None else time.monotonic() + whole
@@ -134,7 +140,18 @@ def run(
         reader.join(limit)
     if status < 0 and not connected(target):
         raise Gone("the session ended")
-    return Answer(status, out, b"".join(complaint))
+    answer = Answer(status, out, b"".join(complaint))
+    if status and not out and target.data.get("_sudo") and (words := denied(answer.err)):
+        raise NoRoot(f"cannot become root ({words})")
+    return answer
+
+
+def denied(complaint: bytes) -> str:
+    """What sudo has said of a command that it did not run; empty where it has said nothing."""
+    lines = complaint.decode(errors="replace").splitlines()
+    # as sudo begins its lines, also in other languages; and as a shell that finds none
+    words = next((line.strip() for line in lines if "sudo: " in line), "")
+    return printable(words)[:WORDS]
 
 
 def lines(target: Any, command: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import defaultdict
 from collections.abc import Generator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from cli.calling import VARIABLE
 from cli.durations import Record, group, share
 
 
@@ -23,6 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # tests name the command as it is documented, whatever has called them
+    os.environ.pop(VARIABLE, None)
     settings.register_profile("quick", settings.get_profile("default"), max_examples=50)
     if config.getoption("--quick"):
         settings.load_profile("quick")

@@ -11,9 +11,10 @@ from checks.packets import legacy
 from checks.packets.packet import Packet
 from checks.packets.rules import Expression, Ruleset, decoded
 from checks.packets.walk import Walk, Way
-from checks.survey.firewall import Firewall, Interface, allowed
+from checks.survey.firewall import Firewall, Interface, allowed, one_of
 from checks.survey.reach import ports
 from rigwright.declaration.rig import Rig
+from rigwright.monitoring.service import services
 from rigwright.serving.listeners import LOOPBACK
 
 FAR = {4: "203.0.113.7", 6: "2001:db8::7"}  # of nobody (RFC 5737, RFC 3849)
@@ -42,7 +43,10 @@ def places(rig: Rig) -> list[Place]:
     """All of them."""
     found = [Place(one.address, one.port) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
     found += [Place(LOOPBACK, one.port) for one in rig.instances]
-    return [*found, *([Place(rig.share.address, rig.share.port, tuple(allowed(rig)))] if rig.share else [])]
+    found += [Place(rig.share.address, rig.share.port, tuple(allowed(rig)))] if rig.share else []
+    # one that nobody outside may ask is no place that anybody is kept from
+    asked = (one for one in services(rig) if one.clients or ip_address(one.at[0]).is_loopback)
+    return [*found, *(Place(*one.at, tuple(map(one_of, one.clients))) for one in asked)]
 
 
 class Scenery:

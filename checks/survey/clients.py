@@ -15,6 +15,7 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
 from rigwright.gateway.service import ADMIN
+from rigwright.monitoring.service import services
 from rigwright.operate.place import own_address, reached
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.units import credential_path
@@ -45,6 +46,8 @@ UNGIVEN = {
     "what is above": "/../../../etc/passwd",
     "what is above, encoded": "/%2e%2e/%2e%2e/etc/passwd",
 }
+HEARD = "prometheus: who is silent"
+"""The request of it."""
 
 
 def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
@@ -106,6 +109,14 @@ def stranger(share: Share) -> str:
     return "" if any(ip_address(found) in ip_network(network) for network in allowed(share)) else found
 
 
+def at_prometheus(rig: Rig) -> Iterator[Ask]:
+    """The one to what asks all boxes: what has not answered for two minutes."""
+    for one in services(rig):
+        if one.name == "prometheus":
+            query = quote("max_over_time(up[2m]) == 0")
+            yield Ask(HEARD, one.endpoint, f"/api/v1/query?query={query}", source=one.at[0])
+
+
 def at_share(rig: Rig, share: Share) -> Iterator[Ask]:
     """Those to what shares weights: of a box that may, and of somebody who may not."""
     at, own = endpoint(share), share.address
@@ -125,7 +136,8 @@ def asks(scene: Scene) -> list[Ask]:
     """All of them."""
     rig = scene.rig
     found = [ask for instance in rig.instances for ask in at_instance(rig, instance, scene)]
-    return [*found, *at_gateway(rig), *(at_share(rig, rig.share) if rig.share else ())]
+    found += [*at_gateway(rig), *(at_share(rig, rig.share) if rig.share else ())]
+    return [*found, *at_prometheus(rig)]
 
 
 def _questions(scene: Scene) -> object | None:

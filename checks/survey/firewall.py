@@ -8,6 +8,7 @@ from ipaddress import ip_network
 
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
+from rigwright.monitoring.service import services
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,24 @@ class Firewall:
     """What loses or holds back an interface's packets, and which one's."""
 
 
+def one_of(network: str) -> str:
+    """An address of a network."""
+    found = ip_network(network, strict=False)
+    return str(found[1] if found.num_addresses > 2 else found[0])
+
+
 def allowed(rig: Rig) -> Iterator[str]:
     """An address of each network that may fetch weights."""
-    for one in rig.share.allow if rig.share else ():
-        network = ip_network(one, strict=False)
-        yield str(network[1] if network.num_addresses > 2 else network[0])
+    yield from map(one_of, rig.share.allow if rig.share else ())
+
+
+def clients(rig: Rig) -> list[str]:
+    """An address of each network that is declared to reach something."""
+    return sorted({*allowed(rig), *(one_of(network) for one in services(rig) for network in one.clients)})
 
 
 def _questions(scene: Scene) -> object:
-    return {"clients": list(allowed(scene.rig))}
+    return {"clients": clients(scene.rig)}
 
 
 FIREWALL: Section[Firewall] = Section("firewall", Firewall, _questions)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from checks.survey.section import Scene, Section
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.gateway.service import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
+from rigwright.monitoring.service import KINDS, told_targets, unit_name
+from rigwright.monitoring.service import services as watchers
 from rigwright.serving.listeners import names
 from rigwright.serving.units import LINKS, STARTED_FROM
 from rigwright.weights.sharing import UNIT as SHARE_UNIT
@@ -71,11 +73,13 @@ def _questions(scene: Scene) -> object:
     units = [*services, *timers, *sockets, *(unit for one in rig.instances for unit in (one.unit, *names(one.port)))]
     if not rig.share:
         units.append(SHARE_UNIT)
+    watching = [one.unit_name for one in watchers(rig)]
+    units += map(unit_name, KINDS)
     return {
         "units": units,
         "records": STARTED_FROM,
-        "exposed": services,
-        "files": [ROTATION] if rig.gateway else [],
+        "exposed": [*services, *watching],
+        "files": [*([ROTATION] if rig.gateway else []), *told_targets(rig)],
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
         "runtime": RUNTIME,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import keys_path
+from rigwright.monitoring.service import KEEPING, data
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import records_folder
 
@@ -85,6 +86,7 @@ def _asks(scene: Scene) -> object:
         "config": roots.config,
         "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
         "late": f"{records_folder(rig)}/deep",
+        "apart": [data(rig, name) for name in KEEPING] if rig.monitoring and rig.monitoring.server else [],
     }
 
 

@@ -10,6 +10,7 @@ from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.service import ADMIN
+from rigwright.monitoring.service import services
 from rigwright.operate.place import reached
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.listeners import names as listener_units
@@ -87,7 +88,9 @@ def folders(rig: Rig) -> list[str]:
 def units(rig: Rig) -> list[str]:
     """Services of ours."""
     found = [name for one in rig.instances for name in (one.unit, listener_units(one.port)[0])]
-    return [*found, *((GATEWAY_UNIT, ROUTER_UNIT) if rig.gateway else ()), *([SHARE_UNIT] if rig.share else [])]
+    found += (GATEWAY_UNIT, ROUTER_UNIT) if rig.gateway else ()
+    found += [SHARE_UNIT] if rig.share else []
+    return [*found, *(one.unit_name for one in services(rig))]
 
 
 def ports(rig: Rig) -> list[int]:
@@ -95,14 +98,15 @@ def ports(rig: Rig) -> list[int]:
     found = {one.port for one in rig.instances} | {
         one.port for one in (rig.gateway.listeners.values() if rig.gateway else ())
     }
-    return sorted(found | ({rig.share.port} if rig.share else set()))
+    return sorted(found | ({rig.share.port} if rig.share else set()) | {one.at[1] for one in services(rig)})
 
 
 def places(rig: Rig) -> list[str]:
     """Where instances and gateway are reached on the host, and weights."""
     found = [f"{LOOPBACK}:{one.port}" for one in rig.instances]
     found += [reached(one) for one in (rig.gateway.listeners.values() if rig.gateway else ())]
-    return [*found, *([endpoint(rig.share)] if rig.share else [])]
+    found += [endpoint(rig.share)] if rig.share else []
+    return [*found, *(one.endpoint for one in services(rig))]
 
 
 def models(rig: Rig) -> list[str]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from checks.survey.section import TRY, Scene, Section
+from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings as card_settings
 from rigwright.serving.units import UNITS as FOLDER
 from rigwright.weights import sharing
@@ -57,6 +58,7 @@ def declared(scene: Scene) -> dict[str, UnitFile]:
     texts = rehash_units(rig) if rig.weights else {}
     if rig.share:
         texts = {**texts, sharing.PATH: sharing.unit(rig, rig.share)}
+    texts = {**texts, **{f"{FOLDER}/{one.unit_name}": one.unit for one in services(rig)}}
     texts = {**texts, **{one.path: one.text for one in card_settings(rig) if one.path.startswith(f"{FOLDER}/")}}
     found += [UnitFile(path.rpartition("/")[2], path, "", text) for path, text in texts.items()]
     return {one.name: one for one in found}

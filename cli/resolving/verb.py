@@ -56,8 +56,8 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
         refresh: Whether what is locked already is found again too.
 
     Raises:
-        Unusable: there is nothing to lock.
-        Invalid: with everything that could not be read or resolved.
+        Unusable: there is nothing to lock, or what there is cannot be read.
+        Invalid: with everything that could not be resolved.
         OSError: a lock could not be written.
     """
     folders, resolver, rigs = _read(inventory, from_dir, refresh)
@@ -82,11 +82,10 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
 
 
 def look(inventory: Path | None) -> int:
-    """Print what moved upstream; returns 0 if nothing did, 1 if something did, 2 if something could not be looked at.
+    """Print what moved upstream; returns 0 if nothing did, 1 if something did, 3 if something could not be looked at.
 
     Raises:
-        Unusable: there is no inventory to look for.
-        Invalid: with everything that could not be read.
+        Unusable: there is no inventory to look for, or what there is cannot be read.
     """
     folders, resolver, rigs = _read(inventory)
     found = upstream.look(resolver, folders)
@@ -101,7 +100,7 @@ def look(inventory: Path | None) -> int:
         click.echo(f"could not look: {line}", err=True)
     if not (folders.unread or found.moved or found.unseen):
         click.echo("nothing moved")
-    return 2 if found.unseen else 1 if folders.unread or found.moved else 0
+    return 3 if found.unseen else 1 if folders.unread or found.moved else 0
 
 
 def _read(
@@ -109,7 +108,10 @@ def _read(
 ) -> tuple[Folders, Resolver, list[Rig]]:
     rigs = rigs_of(inventory, "lock")
     base = inventory.resolve().parent if inventory else ROOT
-    folders, left = _folders(base, rigs)
+    try:
+        folders, left = _folders(base, rigs)
+    except Invalid as error:
+        raise Unusable(str(error)) from None
     if inventory is None and left:
         kinds = {"conda": "conda packages", "image": "images"}
         told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rigwright.problems import Frozen
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.nvidia.cards.smi import Gpu
+from rigwright.problems import Frozen, printable
 from rigwright.types import Digits, Sha256, Text, VariantName, matching
 
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -35,6 +37,29 @@ class Fingerprint(Frozen):
     settings: Digits
     """Of all that its service is started from."""
 
+    @classmethod
+    def of(cls, rig: Rig, instance: Instance, started_from: str, cards: Sequence[Gpu]) -> Fingerprint:
+        """An instance's.
+
+        Args:
+            rig: Its rig.
+            instance: The instance.
+            started_from: SHA-256 of the files that its service is started from.
+            cards: Its cards as they answer, in its order.
+
+        Raises:
+            ValueError: a card says something that is none of its words.
+        """
+        return cls(
+            driver=cards[0].driver if cards else "",
+            cards=tuple(printable(gpu.name)[:200] for gpu in cards),
+            power_w=tuple(gpu.limit_w for gpu in cards),
+            lanes=tuple(gpu.width for gpu in cards),
+            lock=rig.digest,
+            variant=instance.variant_name,
+            settings=started_from[:12],
+        )
+
     def changes(self, before: Fingerprint) -> Iterator[str]:
         """What is another than before, in words."""
         words = {"driver": "driver", "lock": "lock", "variant": "variant", "settings": "the variant's settings"}
@@ -49,7 +74,7 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join("?" if one is None else f"{one:g}" if isinstance(one, float) else str(one) for one in value)
     text = str(value)
-    return text[:12] or "none"
+    return text[:12] if len(text) == 64 else text or "none"
 
 
 class Series(Frozen):

@@ -45,6 +45,20 @@ def choices(catalog: Catalog, asked: Asked) -> tuple[str, ...]:
     return tuple(sorted((name for name, one in catalog.variants.items() if _answers(one, asked)), key=worth))
 
 
+def nothing(catalog: Catalog, cards: tuple[frozenset[str], ...] | None) -> str:
+    """What is said where no variant answers: what there is for the cards, whatever is asked of it.
+
+    Args:
+        catalog: Where none answers.
+        cards: As in `Asked`.
+    """
+    others = [name for name in choices(catalog, Asked(cards=cards)) if _purpose(catalog.variants[name]).cards]
+    instead = (
+        f"for these cards there are {', '.join(others)}" if others else "docs/adding-a-model.md says how to add one"
+    )
+    return f"no variant of the catalogue answers that; {instead}"
+
+
 def _purpose(variant: VariantKeys) -> Purpose:
     return variant.purpose or Purpose(why="its catalogue does not say")
 

@@ -217,6 +217,12 @@ class Kind(ABC):
         """What an instance is declared to be able to, beside answering."""
         return frozenset()
 
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """The path at which an instance shows that it computes, and the names of what it counts there; without names
+        the whole answer is another one once it has. Empty where it does not show it.
+        """
+        return "", Names()
+
     def env(self, engine: EngineKeys) -> str | None:
         """The environment of the catalogue that it runs in; None where it is installed by itself."""
         return None

@@ -35,6 +35,13 @@ class Names:
     accepted: str = ""
     """Tokens that were guessed right."""
 
+    @property
+    def all(self) -> frozenset[str]:
+        """Every one of them."""
+        load = (self.running, self.waiting, self.kv_used, self.preemptions)
+        made = (self.tokens, self.prefix_hits, self.prefix_queries, self.drafts, self.draft_tokens, self.accepted)
+        return frozenset(filter(None, (*self.progress, *self.prompt_tokens, *load, *made)))
+
 
 @dataclass(frozen=True)
 class Metrics:

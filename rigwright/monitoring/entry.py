@@ -12,6 +12,8 @@ from rigwright.addresses import Address, Cidr, HttpUrl, Port
 from rigwright.problems import Frozen
 from rigwright.types import Name, Positive
 
+# What tells of a box, then what asks all of them.
+SERVICES = ("node", "prometheus", "alertmanager", "blackbox")
 Percent = Annotated[int, Field(ge=1, le=99, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False)]
 
@@ -98,7 +100,7 @@ class Monitoring(Frozen):
     @property
     def services(self) -> tuple[str, ...]:
         """What runs for it, by name."""
-        return ("node", *(("prometheus", "alertmanager", "blackbox") if self.server else ()))
+        return SERVICES if self.server else SERVICES[:1]
 
     @property
     def ports(self) -> dict[str, int]:
@@ -123,8 +125,14 @@ def users(monitoring: Monitoring, prefix: str) -> dict[str, str]:
         monitoring: As it is declared.
         prefix: What the names of all services' users begin with.
     """
+    names = user_names(prefix)
+    return {name: names[name] for name in monitoring.services}
+
+
+def user_names(prefix: str) -> dict[str, str]:
+    """The same of all services that there could be."""
     # useradd(8) takes 32 characters, and the longest of these has 13
-    return {name: f"{prefix[:19]}_{name}" for name in monitoring.services}
+    return {name: f"{prefix[:19]}_{name}" for name in SERVICES}
 
 
 def scrapers(monitoring: Monitoring) -> tuple[str, ...]:

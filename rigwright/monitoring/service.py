@@ -56,6 +56,8 @@ KINDS = {
         "prometheus-blackbox-exporter", "0.23.0", "prometheus-blackbox-exporter --config.check --config.file"
     ),
 }
+# Services that keep what they were told in a folder of their own.
+KEEPING = ("prometheus", "alertmanager")
 # Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
 # What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
@@ -83,6 +85,8 @@ class Service:
     """Paths of what it is given as credentials."""
     at: tuple[str, int]
     """The address and port that it listens on."""
+    clients: tuple[str, ...]
+    """Networks beside the host itself that may ask it."""
 
     @property
     def unit_name(self) -> str:
@@ -159,7 +163,8 @@ def _node(rig: Rig, monitoring: Monitoring) -> Service:
     words = [f"--collector.{name}" for name in COLLECTORS]
     words += ["--collector.disable-defaults", f"--collector.textfile.directory={textfiles(rig)}"]
     at = (monitoring.address, monitoring.node_port)
-    return _service(rig, "node", "its own figures", words, at, allow=scrapers(monitoring))
+    allow = scrapers(monitoring)
+    return _service(rig, "node", "its own figures", words, at, allow=allow, clients=monitoring.scrapers)
 
 
 def _prometheus(rig: Rig, monitoring: Monitoring, server: Server) -> Service:
@@ -178,7 +183,7 @@ def _prometheus(rig: Rig, monitoring: Monitoring, server: Server) -> Service:
     allow = (*server.allow, own, f"{LOOPBACK}/32", *(str(ip_network(one)) for one in sorted(asked)))
     about = f"what {len(rig.watched)} boxes tell, for {server.retention_days} days or {server.size_gb} GB"
     at = (monitoring.address, server.port)
-    return _service(rig, "prometheus", about, words, at, files, allow=allow, keeps=True)
+    return _service(rig, "prometheus", about, words, at, files, allow=allow, clients=server.allow)
 
 
 def _alertmanager(rig: Rig, server: Server) -> Service:
@@ -193,7 +198,7 @@ def _alertmanager(rig: Rig, server: Server) -> Service:
     ]
     paths = {name: token_path(rig, name) for name in held}
     at = (LOOPBACK, server.alertmanager_port)
-    return _service(rig, "alertmanager", "who is told of alerts", words, at, files, paths, keeps=True)
+    return _service(rig, "alertmanager", "who is told of alerts", words, at, files, paths)
 
 
 def _blackbox(rig: Rig, server: Server) -> Service:
@@ -215,7 +220,7 @@ def _service(
     credentials: Mapping[str, str] | None = None,
     *,
     allow: tuple[str, ...] = (),
-    keeps: bool = False,
+    clients: tuple[str, ...] = (),
 ) -> Service:
     user = users(rig.monitoring, rig.service_user)[name] if rig.monitoring else ""
     files, given = files or {}, credentials or {}
@@ -233,7 +238,7 @@ def _service(
         credentials=given,
         started_from=STARTED_FROM,
         settings=[*files, *given.values()],
-        data=data(rig, name) if keeps else "",
+        data=data(rig, name) if name in KEEPING else "",
         whole_proc=name == "node",
     )
-    return Service(name, text, files, tuple(given.values()), at)
+    return Service(name, text, files, tuple(given.values()), at, clients)

@@ -81,7 +81,7 @@ class Activation:
     @property
     def answering(self) -> tuple[str, ...]:
         """Names of the instances among what runs and is stopped: a gateway may have sent them requests."""
-        units = (unit_state.unit for unit_state in self.free if unit_state.unit.startswith(PREFIX))
+        units = (one.unit for one in self.free if one.unit.startswith(PREFIX))
         return tuple(unit.removeprefix(PREFIX).removesuffix(".service") for unit in units)
 
     @property

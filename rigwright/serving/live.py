@@ -74,6 +74,8 @@ SCHEMA: channel.Schema = {
     ),
     "folder": (path,),
 }
+# Units of instances.
+INSTANCE = re.compile(r"rigwright-[a-z0-9][a-z0-9-]{0,47}\.service")
 NUMBER = re.compile(r"generations/([0-9]{1,9})")
 
 

@@ -168,9 +168,8 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
     unit_states += [_gateway(one) for one in made.gateway]
     users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
-    return Read(
-        tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit)), known, dict(_variants(made.instances))
-    )
+    ordered = tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit))
+    return Read(ordered, known, dict(_variants(made.instances)))
 
 
 def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,9 @@ UNITS = "/etc/systemd/system"
 # A file a unit, by root: SHA-256 of what its process was started from, then `DEVICE:INODE PATH` of each of its weights.
 # Gone with a reboot.
 STARTED_FROM = "/run/rigwright"
+# Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
+# start while that is there; a deploy takes it away.
+STOPPED = "stopped"
 # First line of every unit file we write; what lacks it is not ours to remove.
 OWNED = "# Written by rigwright; changes here are undone by the next deploy."
 # Starts, the one that is not made among them, that must fit into StartLimitIntervalSec=, and what each takes beside
@@ -115,6 +118,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         slice=instance.slice,
         user=user,
         on_host=ON_HOST,
+        stopped=STOPPED,
         links=LINKS if rig.gateway else "",
         # a start may wait as long for what another one compiles
         start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),

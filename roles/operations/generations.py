@@ -29,7 +29,7 @@ from rigwright.serving.beside import FOLDER, Beside, Room, parse, refusal, renam
 from rigwright.serving.beside import UNITS as RUNTIME_UNITS
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
-from rigwright.serving.units import LINKS, UNITS
+from rigwright.serving.units import LINKS, STOPPED, UNITS
 from roles.operations.ahead import Question, Unanswered, forget
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
@@ -189,6 +189,7 @@ def _reach(
         config=config,
         units=UNITS,
         activating=ACTIVATING,
+        stopped=STOPPED,
         number=number,
         way=way,
         foreign=[name for name, target in sorted(found.links.items()) if not target],

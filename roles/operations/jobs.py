@@ -24,6 +24,8 @@ from roles.progress import Files, document, progress
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
+# apt's APT::Status-Fd: what it is about, percent of all, words
+APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
 
 
 HOLDS: channel.Schema = {"holds": (truth,)}
@@ -129,7 +131,7 @@ def run_job(
         for line in watcher.shell.run(f"grep '^note: ' {shlex.quote(f'{folder}/log')} || true"):
             logger.warning(f"{host.print_prefix}{said(line.removeprefix('note: '))}")
     else:
-        log = watcher.shell.run(f"tail -n {LOG_LINES} {shlex.quote(f'{folder}/log')}")
+        log = watcher.shell.run(f"grep -vaE '^(dl|pm)status:' {shlex.quote(f'{folder}/log')} | tail -n {LOG_LINES}")
         logger.error(f"{host.print_prefix}{unit} failed; the end of {folder}/log:")
         for line in log:
             logger.error(f"{host.print_prefix}  {said(line)}")
@@ -217,7 +219,8 @@ class _Watcher:
 
     def follow(self, test: str) -> bool:
         """Watch until the unit ends; whether it has not failed, and its result is there."""
-        with progress.task(self.host.name, self.unit) as task, Files(task) as files:
+        with progress.task(self.host.name, self.unit, detached=True) as task:
+            files = Files(task)
             while True:
                 told = self.look()
                 self._report(task, told.one("size"), told.one("log").splitlines())
@@ -233,10 +236,13 @@ class _Watcher:
         begins = [number for number, line in enumerate(log) if line.startswith("==> ")]
         steps = [log[number].removeprefix("==> ") for number in begins]
         # what an earlier step has counted is not this one's
-        built = NINJA.findall("\n".join(log[begins[-1] :] if begins else log))
+        since = "\n".join(log[begins[-1] :] if begins else log)
+        built, percent = NINJA.findall(since), APT.findall(since)
         if steps:
             task.label(said(steps[-1]))
-        if built:
+        if percent:
+            task.at(number(percent[-1]), 100, "%")
+        elif built:
             task.at(number(built[-1][0]), number(built[-1][1]), "steps")
         elif self.watch and size:
             task.at(size, int(self.watch.partition(" ")[0]), "bytes")

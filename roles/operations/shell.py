@@ -53,6 +53,8 @@ class Shell:
                 raise Lost(f"the deploy lock is gone: {held.lost}")
             try:
                 answer = root.run(self.host, command, stdin or "", SILENCE)
+            except root.NoRoot as error:
+                raise Lost(str(error)) from error
             except root.Gone as error:
                 self._reconnect(given_up, str(error))
                 continue

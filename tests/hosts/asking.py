@@ -165,8 +165,8 @@ def asks_as_python(server: Server) -> None:
     assert whole(client, model)["content"].strip() == SAID
 
 
-def asks_as_node(server: Server, folder: Path) -> None:
-    """Ask with the client for Node.js, where that is to be had."""
+def node_folder(folder: Path) -> Path:
+    """A folder in which programs for Node.js find OpenAI's client, where that is to be had."""
     if not shutil.which("npm"):
         pytest.skip("there is no Node.js with npm here")
     shutil.copytree(NODE, folder)
@@ -176,6 +176,12 @@ def asks_as_node(server: Server, folder: Path) -> None:
     if installed.returncode and any(one in installed.stderr for one in OUT_OF_REACH):
         pytest.skip(f"npm reaches no registry: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr
+    return folder
+
+
+def asks_as_node(server: Server, folder: Path) -> None:
+    """Ask with the client for Node.js, where that is to be had."""
+    node_folder(folder)
     told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
     told |= {"NODE_EXTRA_CA_CERTS": str(server.authority)} if server.authority else {}
     done = subprocess.run(

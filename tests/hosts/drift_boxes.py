@@ -16,6 +16,7 @@ from tests.hosts.drift_ground import SECOND, Ground
 from tests.hosts.drifts import HARMLESS, areas, batches, drifts, harmless
 from tests.hosts.drivers import KERNELS, NEW, OLD
 from tests.hosts.gateway_box import DEMO, Box
+from tests.hosts.monitoring_box import TOKEN, Told, declared
 from tests.hosts.nvidia_drifts import ANOTHER, DECLARED, ONE, OTHER, SOURCE, publish
 from tests.hosts.support import deploy, write_inventory
 
@@ -27,6 +28,16 @@ def serving(lab: Lab, release: str, folder: Path, layer: str) -> Ground:
     share = {"address": host.address, "allow": [str(lab.subnet)]}
     instances = {"chat": DEMO, "chat2": {**DEMO, "port": SECOND}}
     inventory = write_inventory(folder, lab, host, instances=instances, gateway=box.gateway(), share=share)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    return Ground(host, inventory, words(host))
+
+
+def watching(lab: Lab, release: str, folder: Path, layer: str) -> Ground:
+    """An instance behind a gateway, and all that watches them; nobody is told of alerts."""
+    (host,) = lab.up([HostSpec(f"dw{release[-2:]}", release, (layer,))])
+    inventory = write_inventory(folder, lab, host, **declared(lab, host, Told(port=9), dead_man=None))
+    (folder / "ops.token").write_text(f"{TOKEN}\n")
     run = deploy(inventory)
     assert run.status == 0, run.said
     return Ground(host, inventory, words(host))
@@ -84,6 +95,7 @@ def main() -> None:
     given = parser.parse_args()
     ground = there(given.inventory)
     box = "containers" if ground.host.spec.disks else "cards" if ground.host.spec.cards else "serving"
+    box = "watching" if ground.host.name.startswith("dw") else box
     failed: dict[str, str] = {}
     if given.area == HARMLESS:
         unminded = {name: row for name, row in harmless().items() if row.box == box and given.k in name}

@@ -33,7 +33,7 @@ HARMLESS, ELSEWHERE = "harmless", "elsewhere"
 TOGETHER = 12
 """Drifts of one batch, at most: of one that does not go as it should, each is looked at alone."""
 Identifier = Annotated[str, Field(pattern=r"^[A-Z][0-9]{2}$")]
-BoxName = Literal["serving", "cards", "containers"]
+BoxName = Literal["serving", "cards", "containers", "watching"]
 
 
 class Row(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import subprocess
 
 import pytest
@@ -30,9 +31,13 @@ def _answers(demo: list[str]) -> None:
         assert first.returncode == 0, first.stdout + first.stderr
         assert f"It answered: {ANSWER}" in first.stdout
         assert "Booted a" in first.stdout
+        # with what it says while it compiles, where nothing is kept
+        assert len((first.stdout + first.stderr).splitlines()) <= 60, first.stdout + first.stderr
         again = subprocess.run(demo, capture_output=True, text=True)
         assert again.returncode == 0, again.stdout + again.stderr
         assert "Found a" in again.stdout
+        assert re.search(r"^h1: nothing to do \([0-9]+ steps, [0-9.]+ s\)$", again.stdout, re.MULTILINE)
+        assert "\x1b" not in first.stdout + first.stderr + again.stdout + again.stderr
     finally:
         down = [str(ROOT / "rig"), "lab", "--name", "demo", "down"]
         assert "h1 ended" in subprocess.run(down, capture_output=True, text=True).stdout

@@ -21,7 +21,7 @@ SAMPLE = 1
 """Batches of a box that run each time."""
 BATCHES = {
     box: batches({name: row for name, row in drifts().items() if row.box == box})
-    for box in ("serving", "cards", "containers")
+    for box in ("serving", "cards", "containers", "watching")
 }
 RED = {identifier for row in drifts().values() for identifier in row.red}
 
@@ -105,6 +105,20 @@ def containers(containers_box: Callable[[], ContainersBox], with_cards: list[Gro
     grounds.leave()
 
 
+@pytest.fixture(scope="module")
+def watching(
+    lab: Lab, release: str, first_run: FirstRun, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grounds]:
+    """A host that is watched, and watches itself."""
+
+    def boot() -> Ground:
+        return drift_boxes.watching(lab, release, tmp_path_factory.mktemp("watching"), first_run.layer)
+
+    grounds = Grounds(boot, [])
+    yield grounds
+    grounds.leave()
+
+
 one_release = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 
@@ -124,6 +138,13 @@ def test_drifts_of_a_box_with_cards(cards: Grounds, number: int) -> None:
 @pytest.mark.parametrize("number", numbers("containers"))
 def test_drifts_of_a_box_with_containers(containers: Grounds, number: int) -> None:
     containers.have("containers", number)
+
+
+@pytest.mark.all_only
+@one_release
+@pytest.mark.parametrize("number", range(len(BATCHES["watching"])))
+def test_drifts_of_a_box_that_is_watched(watching: Grounds, number: int) -> None:
+    watching.have("watching", number)
 
 
 @one_release

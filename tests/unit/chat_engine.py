@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,10 @@ class ChatEngine:
     first_s: float = 0.02
     """From when a slot is free to the first token."""
     gap_s: float = 0.01
+    model: str = "m"
     slots: int = 1000
+    ends_after: int = 1_000_000
+    """Tokens of an answer, at most."""
     kv_a_slot: float = 0.0
     """Of its KV cache, what a request takes."""
     fault: Fault = ""
@@ -38,7 +42,9 @@ class ChatEngine:
     waiting: int = 0
     most: int = 0
     """Requests at once."""
+    port: int = 0
     made: int = 0
+    read: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -52,7 +58,7 @@ class ChatEngine:
             f'vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} {self.running * self.kv_a_slot}\n'
             f'vllm:num_preemptions_total{{engine="0",model_name="m"}} 0.0\n'
             f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {self.made}.0\n'
-            f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {7 * len(self.asked)}.0\n'
+            f'vllm:prompt_tokens_total{{engine="0",model_name="m"}} {self.read}.0\n'
         )
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,6 +68,8 @@ class ChatEngine:
         body = await reader.readexactly(length)
         if head.startswith("GET /metrics"):
             self._whole(writer, 200, self.metrics)
+        elif head.startswith("GET /v1/models"):
+            self._whole(writer, 200, json.dumps({"data": [{"id": self.model}]}) if self.model else "<html>")
         else:
             self.asked.append(json.loads(body))
             await self._chat(writer, head, self.asked[-1])
@@ -85,13 +93,16 @@ class ChatEngine:
             self.running += 1
             self.most = max(self.most, self.running)
             try:
-                await self._answer(writer, asked["max_tokens"], fault)
+                await self._answer(writer, asked, fault)
             finally:
                 self.running -= 1
         return None
 
-    async def _answer(self, writer: asyncio.StreamWriter, tokens: int, fault: Fault) -> None:
+    async def _answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], fault: Fault) -> None:
         loop = asyncio.get_running_loop()
+        tokens = min(asked.get("max_completion_tokens", asked.get("max_tokens", 1)), self.ends_after)
+        read = len(str(asked["messages"][0]["content"]).split())
+        self.read += read
         began = loop.time() + self.first_s
         told = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
         told += [{"choices": [{"delta": {"content": " word"}}]}] * (0 if fault == "empty" else tokens)
@@ -108,12 +119,17 @@ class ChatEngine:
         made = len(events) - 1
         self.made += made
         last = [{"choices": [{"delta": {}, "finish_reason": "length"}]}]
-        last += [{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": made}}]  # type: ignore[dict-item]
+        last += [{"choices": [], "usage": {"prompt_tokens": read, "completion_tokens": made}}]  # type: ignore[dict-item]
         writer.write(b"".join(f"data: {json.dumps(one)}\n\n".encode() for one in last) + b"data: [DONE]\n\n")
 
-    async def _run(self, path: Path, ready: threading.Event) -> None:
+    async def run(self, path: Path | None, ready: threading.Event) -> None:
+        """Serve on a socket, or else a free port, until it is over."""
         self.free = asyncio.Semaphore(self.slots)
-        server = await asyncio.start_unix_server(self.serve, str(path), backlog=1000)
+        if path:
+            server = await asyncio.start_unix_server(self.serve, str(path), backlog=1000)
+        else:
+            server = await asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=1000)
+            self.port = server.sockets[0].getsockname()[1]
         ready.set()
         async with server:
             await asyncio.get_running_loop().run_in_executor(None, self.over.wait)
@@ -122,7 +138,7 @@ class ChatEngine:
     def up(self, path: Path) -> Iterator[str]:
         """Serve on a socket while the block runs; yields its path."""
         ready = threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(self._run(path, ready)))
+        thread = threading.Thread(target=lambda: asyncio.run(self.run(path, ready)))
         thread.start()
         try:
             assert ready.wait(10)
@@ -130,3 +146,20 @@ class ChatEngine:
         finally:
             self.over.set()
             thread.join()
+
+
+def main() -> None:
+    """As a program: serves on a free port, which it prints, at the pace that its arguments say."""
+    first_s, gap_s = map(float, sys.argv[1:])
+    engine, ready = ChatEngine(first_s, gap_s), threading.Event()
+
+    def tell() -> None:
+        ready.wait()
+        print(engine.port, flush=True)
+
+    threading.Thread(target=tell, daemon=True).start()
+    asyncio.run(engine.run(None, ready))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,5 @@
-"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, and $GONE those of them that are out of
-reach, before or while they are asked.
+"""For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, and $GONE those of
+them that are out of reach, before or while they are asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rigwright.host import facts as host_facts
 from roles import root
 from tests.unit.samples import facts, instance, rig
 
-ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": 7, "versions": {"kernel": "6.1"}}
+GENERATION = int(os.environ["GENERATION"]) if os.environ["GENERATION"] else None
+ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": GENERATION, "versions": {"kernel": "6.1"}}
 MADE = rig(instance("chat"), instance("code"))
 
 

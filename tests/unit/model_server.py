@@ -58,7 +58,7 @@ class Scripted:
     gap_s: float = 0.0
     """Seconds before each token."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    counters: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=lambda: {"iteration_tokens_total_count": 0.0})
     running: int = 0
     freed: threading.Event = field(default_factory=threading.Event)
     """What those that wait for a wedged engine wait for."""
@@ -110,7 +110,7 @@ class Scripted:
         elif wanted <= 1:
             said |= {"content": "I", "finish": "length"}
         else:
-            said["content"] = self._essay(min(wanted, 400))
+            said["content"] = self._essay(min(wanted, 600))
         return said
 
     def _essay(self, words: int) -> str:
@@ -169,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         said = self.model.answer(asked)
         pieces = self._pieces(said)
-        slow = 0.02 * max(0, len(self.model.asked) - 10) if fault == "slower" else 0.0
+        slow = 0.003 * (len(self.model.asked) > 7) if fault == "slower" else 0.0
         prompt = sum(len(str(one.get("content"))) for one in asked["messages"]) // 4
         tokens = max(1, len(pieces))
         self.model.count("iteration_tokens_total_count", tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -32,13 +33,14 @@ from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.patches.patch import Patch
 from rigwright.render import render
+from rigwright.serving import by_hand
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import Beside, room_script
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.unit_states import UnitState
-from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply import tools as tools_made
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import Bundle, Packages, Row
@@ -187,7 +189,7 @@ def activate(
         "runtime_units": f"{run}/systemd/system",
         "links": f"{run}/rigwright/gateway",
     }
-    limits |= {"log_lines": 20, "read_lines": 5000}
+    limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
@@ -339,6 +341,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
+    "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
@@ -378,6 +381,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "hold after a while": lambda: hold(120),
     "remove": remove,
     "remove a model": remove_model,
+    **{f"{verb} by hand": partial(by_hand.script, rig(instance()), verb, ["chat"], "{}") for verb in by_hand.DOING},
     "look at weights": lambda: stored.script(rig()),
     "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
     "remove from a host without units": lambda: remove((), True),

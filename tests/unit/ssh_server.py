@@ -109,12 +109,15 @@ class Server(paramiko.ServerInterface):
         # a job of ours is told what to do
         listens = b"systemd-run" in command
         quiet = {"stdin": subprocess.PIPE if listens else subprocess.DEVNULL}
-        quiet |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        quiet |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(["sh", "-c", self.moved(command)], bufsize=0, **quiet) as process, suppress(OSError):  # type: ignore[call-overload]
             if listens:
                 threading.Thread(target=self.give, args=(channel, process), daemon=True).start()
+            complaints = threading.Thread(target=self.complain, args=(channel, process.stderr), daemon=True)
+            complaints.start()
             while part := process.stdout.read(65536):
                 channel.sendall(part)
+            complaints.join()
             channel.send_exit_status(process.wait())
         channel.close()
 
@@ -128,6 +131,11 @@ class Server(paramiko.ServerInterface):
             while part := channel.recv(1 << 20):
                 process.stdin.write(self.moved(part))
             process.stdin.close()
+
+    def complain(self, channel: Any, said: Any) -> None:
+        with suppress(OSError):
+            while part := said.read(65536):
+                channel.sendall_stderr(part)
 
 
 class Transport(paramiko.Transport):

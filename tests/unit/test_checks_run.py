@@ -22,7 +22,7 @@ ALL = [f"N{number:02}" for number in (*range(1, 21), 28, *range(21, 28))]
 
 def lines(folder: Path, cards: str) -> list[tuple[str, str, str]]:
     """(verdict, id, the rest) of each line."""
-    command = [sys.executable, "-m", "pytest", "-p", "tests.unit.folder_plugin", "--inventory", "x"]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "tests.unit.folder_plugin", "--inventory", "x"]
     files = [f"checks/test_{name}.py" for name in FILES]
     environment = os.environ | {"FOLDER": str(folder), "CARDS": cards}
     done = subprocess.run(

@@ -31,6 +31,7 @@ ONE, TWO = cards(1), cards(2)
     ("need", "there", "first"),
     [
         ("throughput", TWO, "vllm/dual"),
+        ("throughput", ONE, "vllm/default"),
         ("context", TWO, "llamacpp/default"),
         ("context", ONE, "llamacpp/default"),
         ("streams", TWO, "vllm/turbo"),
@@ -131,6 +132,7 @@ def test_an_inventory_has_its_own_catalogue_and_cards(box: Box) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0] == "two: take llamacpp/own: Mine."
     assert "none:" not in done.stdout
+    assert done.stderr.startswith("none: no variant of the catalogue answers that; ")
     assert run(box.inventory, "--need", "streams", "--limit", "none").exit_code == 1
 
 
@@ -154,9 +156,16 @@ def test_what_cannot_be_asked_is_said(words: tuple[str | Path, ...], said: str) 
     assert said in done.output
 
 
-def test_nothing_that_answers_is_status_1() -> None:
+def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
+    done = run("--need", "streams", "--cards", "2", "--card", "rtx-2080-ti-22g")
+    assert (done.exit_code, done.stdout) == (1, "")
+    said = "no variant of the catalogue answers that; for these cards there are vllm/2080ti-two"
+    assert done.stderr.splitlines() == [said]
     done = run("--need", "throughput", "--cards", "0")
-    assert (done.exit_code, "no variant of the catalogue answers that" in done.output) == (1, True)
+    assert (done.exit_code, done.stderr.splitlines()) == (
+        1,
+        ["no variant of the catalogue answers that; docs/adding-a-model.md says how to add one"],
+    )
 
 
 def test_each_need_is_met_by_something() -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,23 @@ from tests.unit.vllm_samples import rig, vllm
 Loading = Callable[..., Result]
 
 
+@dataclass
+class Lock:
+    """A deploy lock."""
+
+    lost: str = ""
+
+
 @pytest.fixture
 def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
     """Run the verb over one host, whose instances are stand-ins."""
     (tmp_path / "key").write_text(KEY)
     host = client_host(tmp_path / "host", monkeypatch)
 
-    def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",)) -> Result:
+    def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",), lock: Lock | None = None) -> Result:
         made = rig(*(vllm(name) for name in names))
         monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, host)], []))
-        monkeypatch.setattr(verb, "alone", lambda *_: nullcontext())
+        monkeypatch.setattr(verb, "alone", lambda *_: nullcontext(lock or Lock()))
         monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
         with engine.up(tmp_path / "socket") as at:
             place = Place("chat", at, "m", credential=str(tmp_path / "key"))
@@ -142,6 +150,27 @@ def test_a_host_that_is_lost_midway_is_not_reached(loading: Loading, tmp_path: P
     thread.join()
     assert done.exit_code == 3, done.output
     assert "not complete: host lost, after 0 of 2 steps" in done.output
+
+
+def test_another_server_on_the_socket_is_refused(loading: Loading) -> None:
+    engine = ChatEngine(model="somebody\x1b[2J-else")
+    done = loading(engine, "--streams=1")
+    assert (done.exit_code, engine.asked) == (2, [])
+    assert "box1: what answers for chat serves somebody\\x1b[2J-else, and not m" in done.output
+
+
+def test_a_server_that_names_no_model_is_not_asked_for_more(loading: Loading) -> None:
+    engine = ChatEngine(model="")
+    done = loading(engine, "--streams=1")
+    assert (done.exit_code, engine.asked) == (1, [])
+    assert "chat does not name its model: 200: <html>" in done.output
+
+
+def test_a_deploy_lock_that_is_lost_ends_it(loading: Loading) -> None:
+    done = loading(ChatEngine(first_s=0.01, gap_s=0), "--streams=1,2", lock=Lock("the host has let go of it"))
+    assert done.exit_code == 3
+    assert "the deploy lock is gone: the host has let go of it" in done.output
+    assert "not complete: host lost, after 1 of 2 steps" in done.output
 
 
 def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> None:

@@ -56,4 +56,4 @@ def test_check_says_what_is_not_the_locked_file_any_more(world: World, change: o
 def test_check_that_could_not_look_says_so(world: World, path: str) -> None:
     world.locked()
     world.files.serve(path, status(403))
-    assert any(line.startswith("could not look: ") for line in world.checked(2))
+    assert any(line.startswith("could not look: ") for line in world.checked(3))

@@ -202,7 +202,7 @@ def test_check_says_what_is_gone_where_nothing_fits_any_more(box: Box) -> None:
     box.locked()
     box.channel.remove("linux-64", PYTHON)
     box.channel.publish()
-    lines = box.checked(2)
+    lines = box.checked(3)
     assert f"python 3.10.20: {PYTHON} is gone from channel forge, or is another one" in lines
     assert any(line.startswith("could not look: py: ") for line in lines)
 
@@ -218,4 +218,4 @@ def test_check_that_cannot_reach_the_channel_says_so(box: Box) -> None:
     box.locked()
     for subdir in ("linux-64", "noarch"):
         box.files.serve(f"forge/{subdir}/repodata.json", status(404))
-    assert any(line.startswith("could not look: py: ") for line in box.checked(2))
+    assert any(line.startswith("could not look: py: ") for line in box.checked(3))

@@ -43,7 +43,7 @@ def test_check_says_what_moved(drivers: DriverWorld, drivers_key: Signer) -> Non
 def test_check_that_could_not_look_says_so(drivers: DriverWorld) -> None:
     drivers.locked()
     drivers.archive.publish(signed=False)
-    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(2))
+    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(3))
     drivers.archive.publish()
     drivers.archive.files.serve(f"mirror/{FOLDER}/8793F200.pub", status(403))
-    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(2))
+    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(3))

@@ -233,7 +233,7 @@ def test_check_says_what_was_withdrawn(dated: World) -> None:
 def test_check_that_cannot_reach_a_project_says_so(dated: World) -> None:
     dated.locked()
     dated.files.serve("simple/part/", status(403))
-    assert any(line.startswith("could not look: ") for line in dated.checked(2))
+    assert any(line.startswith("could not look: ") for line in dated.checked(3))
 
 
 def test_what_is_not_locked_yet_is_not_missed_in_an_environment(tmp_path: Path) -> None:

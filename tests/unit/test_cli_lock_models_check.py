@@ -82,7 +82,7 @@ def test_a_repository_that_is_gone(world: HubWorld) -> None:
 
 def test_a_hub_that_does_not_answer_is_not_taken_for_one_where_nothing_moved(world: HubWorld) -> None:
     world.hub.fault(Status(500, where="api"))
-    (line,) = world.checked(2)
+    (line,) = world.checked(3)
     assert line.startswith("could not look: model: the hub at URL answers 500")
 
 

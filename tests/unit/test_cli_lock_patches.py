@@ -270,7 +270,7 @@ def test_check_that_cannot_look_into_a_newer_one_says_so(world: World, content: 
     write(world.folder / "patches/louder", marker="LOUD")
     world.locked()
     publish(world, content, "2.0")
-    assert any(one.startswith(f"could not look: patch louder: {line}") for one in world.checked(2))
+    assert any(one.startswith(f"could not look: patch louder: {line}") for one in world.checked(3))
 
 
 def test_a_server_that_gives_parts_and_then_the_whole_is_said() -> None:

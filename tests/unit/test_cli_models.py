@@ -77,7 +77,7 @@ def test_programs_are_told_the_same(host: WeightHost, models: Verb) -> None:
 def test_a_host_without_models_says_so_and_one_that_is_gone_too(tmp_path: Path, models: Verb, host: WeightHost) -> None:
     (tmp_path / "two").mkdir()
     done = models(beside=(WeightHost(tmp_path / "two"),), gone=("box9",))
-    assert done.exit_code == 2
+    assert done.exit_code == 3
     assert "box9: cannot be reached" in done.output
     assert any(line.split() == ["box2", "none"] for line in done.output.splitlines())
 
@@ -235,7 +235,7 @@ def test_what_names_no_model_is_refused_before_a_host_is_reached(
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([], ["box9"]))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", "org/name@ffffffffffff"])
-    assert (done.exit_code, done.output) == (2, "box9: cannot be reached\n")
+    assert (done.exit_code, done.output) == (3, "box9: cannot be reached\n")
 
 
 def test_one_of_two_that_begin_alike_has_to_be_named_whole(host: WeightHost, models: Verb) -> None:

@@ -15,11 +15,13 @@ from checks.looking import Box
 from cli import plan as verb
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
+from rigwright.host.plan import Plan, desired
 from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.serving.differences import Written
 from rigwright.serving.live import Served
 from rigwright.supply.expected import spoken
 from tests.unit.driver_hosts import C3090, host
-from tests.unit.samples import facts, rig
+from tests.unit.samples import facts, instance, rig
 
 
 class Looked(Box):
@@ -113,3 +115,17 @@ def test_the_digest_that_a_deploy_can_be_held_to_is_said(monkeypatch: pytest.Mon
     )
     (row,) = json.loads(planned(monkeypatch, box, "--json").output)
     assert row["digest"] == box.rig.digest
+
+
+def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Looked(rig(instance("chat")), host())
+    aim = desired(box.rig, facts())
+    (unit,) = aim.generation.units
+    written = Written({unit.name: (f"{unit.text}Nice=5\n", unit.environment)}, {unit.name: 8.2})
+    monkeypatch.setattr(Looked, "written", lambda _: written)
+    made = Plan((), (unit.name, "rigwright-old.service"))
+    assert verb._changed(box, aim, made) == [
+        "chat: settings of its unit (restart, about 8 s down)",
+        "old: not declared any more (stop)",
+    ]
+    assert verb._changed(box, aim, Plan((), ())) == []

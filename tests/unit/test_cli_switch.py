@@ -13,13 +13,15 @@ from click.testing import CliRunner, Result
 import checks.looking
 import cli.switch as verb
 from cli import main
+from cli.ending import Failed, Unreached
+from cli.hosts import Wanted
 from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
 from rigwright.serving.beside import Room
+from rigwright.serving.differences import Written
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.use import Use
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, chat, entry, facts
 
@@ -69,14 +71,13 @@ class Operator:
 
     def __init__(self, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
         self.box = box
-        self.ran: list[tuple[str, ...]] = []
+        self.ran: list[Wanted] = []
         self.looked = 0
-        self.status = 0
         self.serves: dict[str, str] | None = {"chat": "llamacpp/cpu"}
         box.write("catalog/box.toml", CATALOG + OTHERS)
         self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
         monkeypatch.setattr(verb, "boxes", self.boxes)
-        monkeypatch.setattr(verb, "pyinfra", self.deploy)
+        monkeypatch.setattr(verb, "perform", self.deploy)
 
     def declare(self, **boxes: dict[str, object]) -> None:
         rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
@@ -95,9 +96,8 @@ class Operator:
         data = dict(scope["rigs"])[str(limit)]
         return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], []
 
-    def deploy(self, *words: str) -> int:
-        self.ran.append(words)
-        return self.status
+    def deploy(self, wanted: Wanted) -> None:
+        self.ran.append(wanted)
 
     def switch(self, *words: str) -> Result:
         return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
@@ -122,8 +122,8 @@ class Looked(checks.looking.Box):
         assert "MemAvailable" in script
         return Room(1 << 40)
 
-    def use(self) -> dict[str, Use]:
-        return {"rigwright-chat.service": Use("", 5, 12.4)}
+    def written(self) -> Written:
+        return Written({}, {"rigwright-chat.service": 12.4})
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_weights_that_do_not_fit_are_refused_as_a_deploy_refuses_them(
     monkeypatch.setattr(LlamaCpp, "rules", lambda self: (rule,))
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert f"llamacpp/wide: {words}" in done.output
-    assert (done.exit_code, operator.ran, operator.looked) == (1, [], 0)
+    assert (done.exit_code, operator.ran, operator.looked) == (2, [], 0)
 
 
 def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Operator) -> None:
@@ -182,9 +182,9 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
     old, new = (f"{{'chat': {{'variant': 'llamacpp/{name}', 'port': 8020}}}}" for name in ("cpu", "wide"))
     assert operator.text == before.replace(old, new) != before
     assert [line[:1] for line in done.output.splitlines() if old in line or new in line] == ["-", "+"]
-    assert operator.ran == [
-        (str(operator.box.inventory), "--yes", "--limit", "one", "--data", "switch=chat:llamacpp/wide")
-    ]
+    (ran,) = operator.ran
+    assert (ran.inventory, ran.limit, ran.dry) == (str(operator.box.inventory), "one", False)
+    assert ran.data == {"switch": "chat:llamacpp/wide"}
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
     assert (
         "chat answers nobody from the end of the old process to the new one's first answer: about 12 s" in done.output
@@ -197,7 +197,7 @@ def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
     done = operator.switch("chat", "llamacpp/wide", *ONE, "--once")
     assert done.exit_code == 0, done.output
     assert operator.text == before
-    assert operator.ran[0][-1] == "switch=chat:llamacpp/wide"
+    assert operator.ran[0].data == {"switch": "chat:llamacpp/wide"}
     assert "serves llamacpp/wide until the next deploy" in done.output
     assert "---" not in done.output
 
@@ -218,7 +218,7 @@ def test_what_is_not_written_plainly_is_refused_but_once(operator: Operator) -> 
     words = ("chat", "llamacpp/wide", *ONE)
     refused = operator.switch(*words)
     assert "one.instances.chat.variant: line 3 has 'llamacpp/' + 'cpu' for it" in refused.output
-    assert (refused.exit_code, operator.text, operator.looked) == (1, before, 0)
+    assert (refused.exit_code, operator.text, operator.looked) == (2, before, 0)
     assert operator.switch(*words, "--once").exit_code == 0
     assert operator.text == before
 
@@ -230,7 +230,7 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) ->
     operator.box.write("rig.py", text)
     assert text.count("CHAT") == 3
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "would be another change than that (one, two)" in done.output
     assert (operator.text, operator.looked) == (text, 0)
 
@@ -239,25 +239,30 @@ OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
 
 
 @pytest.mark.parametrize(
-    ("serves", "restored", "said"),
+    ("serves", "restored", "status", "said"),
     [
-        (OLD, True, "chat does not serve llamacpp/wide; above is why. {file} is as it was"),
-        (NEW, False, "Running it again goes on from here"),
-        (None, False, "one cannot be reached: what it serves is not known; run the same again"),
+        (OLD, True, 1, "chat does not serve llamacpp/wide; above is why. {file} is as it was"),
+        (NEW, False, 1, "Running it again goes on from here"),
+        (None, False, 3, "one cannot be reached: what it serves is not known; run the same again"),
     ],
 )
 def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
-    operator: Operator, serves: dict[str, str] | None, restored: bool, said: str, monkeypatch: pytest.MonkeyPatch
+    operator: Operator,
+    serves: dict[str, str] | None,
+    restored: bool,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = operator.text
 
-    def deploy(*words: str) -> int:
+    def deploy(wanted: Wanted) -> None:
         operator.serves = serves
-        return 1
+        raise Failed("deploy failed, as said above")
 
-    monkeypatch.setattr(verb, "pyinfra", deploy)
+    monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == 1
+    assert done.exit_code == status
     assert said.format(file=operator.box.inventory) in done.output, done.output
     assert (operator.text == before) == restored
 
@@ -265,11 +270,11 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deploy(*words: str) -> int:
+    def deploy(wanted: Wanted) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
-        return 1
+        raise Unreached("deploy failed, as said above")
 
-    monkeypatch.setattr(verb, "pyinfra", deploy)
+    monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
     assert "was changed meanwhile, and still says llamacpp/wide" in done.output
     assert operator.text.endswith("# mine\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -142,3 +143,35 @@ def test_a_host_out_of_reach_is_in_all_reports(box: Box, host: Sshd) -> None:
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["hosts"] == [{"name": "box", "verdict": "not reached", "instances": []}]
     assert ElementTree.parse(box.folder / "r.xml").getroot()[0].get("failures") == "1"
+
+
+def stress(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "cli", "stress", str(box.inventory), *options]
+    return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def test_an_instance_under_stress_is_told_with_its_figures(box: Box, host: Sshd) -> None:
+    with model_server(Scripted(name="small"), socket(host)):
+        done = stress(box, "--up-to", "3000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("  ok    box  chat: a word in ") and " tokens read in " in line for line in lines), lines
+    assert lines[-1].startswith("box: bears it (")
+    assert any("flock" in told and "lease" in told for told in host.told)
+
+
+def test_a_box_that_somebody_deploys_is_not_loaded(box: Box, host: Sshd) -> None:
+    locks = host.folder / "run" / "locks"
+    locks.mkdir(mode=0o700)
+    locks.chmod(0o700)
+    with (locks / "lease").open("w") as held, model_server(Scripted(name="small"), socket(host)) as model:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = stress(box, "--json")
+    (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
+    assert (done.returncode, one["refused"], model.asked) == (2, True, [])
+    assert "refused: " in one["ended"]
+
+
+def test_growing_is_for_a_soak(box: Box, host: Sshd) -> None:
+    done = stress(box, "--grow")
+    assert (done.returncode, "--grow goes with --soak" in done.stderr, host.told) == (2, True, [])

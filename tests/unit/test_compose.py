@@ -133,7 +133,7 @@ def test_it_is_written_with_all_that_lies_beside_it(box: Box, tmp_path: Path, mo
     }
     (tmp_path / "file").touch()
     done = CliRunner().invoke(main, [*words, "--into", str(tmp_path / "file/folder")])
-    assert (done.exit_code, "--into: " in done.output) == (1, True)
+    assert (done.exit_code, "--into: " in done.output) == (2, True)
 
 
 INVENTORY = "from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n"
@@ -152,6 +152,6 @@ def test_what_cannot_be_rendered_is_said_in_one_line(box: Box, hosts: list[str],
     entries = {name: entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(hosts, start=1)}
     box.inventory.write_text(INVENTORY.format(entries=entries))
     done = CliRunner().invoke(main, ["render", str(box.inventory), "--compose", *words])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.output
     assert len(done.output.splitlines()) == 1

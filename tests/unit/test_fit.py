@@ -44,6 +44,6 @@ def test_one_that_fits_is_not(box: Box) -> None:
 def test_weights_that_do_not_fit_are_refused_before_a_host_is_asked(box: Box, verb: str) -> None:
     locked(box, 36 * GIB)
     told = CliRunner().invoke(main, [verb, str(box.inventory)])
-    assert told.exit_code == 1
+    assert told.exit_code == 2
     said = "box.instances.chat.variant: llamacpp/two: its weights alone need 36.0 of 35.0 GiB"
     assert said in told.output

@@ -73,10 +73,16 @@ class Box:
 
     folder: Path
 
-    def check(self, *options: str, hosts: str = "box", gone: str = "") -> Ran:
+    def check(self, *options: str, hosts: str = "box", gone: str = "", generation: str = "7") -> Ran:
         """Run checks over its inventory."""
         words = run.arguments(str(self.folder / "rig.py"), *options)
-        environment = {"HOSTS": hosts, "GONE": gone, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "80"}
+        environment = {
+            "HOSTS": hosts,
+            "GONE": gone,
+            "GENERATION": generation,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "COLUMNS": "80",
+        }
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "tests.unit.frame_plugin", *words],
             cwd=ROOT,
@@ -150,7 +156,27 @@ def test_each_check_has_its_lines_of_eighty_columns_and_no_traceback(box: Box) -
         "        why       nothing is kept",
     ]
     assert [line for line in lines if "S01" in line and line.startswith("  ok")] == []
+    # those that hold are counted, and those that are about nothing there have one line
+    assert [line for line in lines if line.startswith(("  ok", "  skip"))] == []
+    assert lines[-2] == "box: do not apply: own 2"
     assert lines[-1] == "box: not what its rig says (1 ok, 3 failed, 2 skipped)"
+
+
+def test_a_line_each_comes_where_it_is_asked_for(box: Box) -> None:
+    lines = box.check(MINE, "-v").out.splitlines()
+    assert [line.split()[0] for line in lines if "  box  X" in line] == ["FAIL", "ok", "FAIL", "skip", "skip", "FAIL"]
+
+
+def test_a_host_on_which_nothing_is_deployed_says_so_in_place_of_all_that_fails(box: Box) -> None:
+    ran = box.check(MINE, generation="")
+    assert ran.status == 1
+    said = " ".join(ran.out.split())
+    assert said.startswith(
+        "box: nothing deployed, for no generation is current: `rigwright deploy` makes one; -v lists"
+    )
+    assert "FAIL" not in said
+    assert said.endswith("box: not what its rig says (1 ok, 3 failed, 2 skipped)")
+    assert "FAIL" in box.check(MINE, "-v", generation="").out
 
 
 def test_a_junit_report_names_hosts_and_ids(box: Box) -> None:

@@ -238,6 +238,6 @@ def test_host_key_says_which_host_is_out_of_reach(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     declare(box, host, ssh_port=1)
     done = asked(box, home)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("box: Could not connect (")
     assert done.stderr.count("\n") == 1

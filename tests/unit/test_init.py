@@ -101,7 +101,7 @@ def test_what_is_wrong_is_refused_in_one_line_before_connecting(
     init: Init, looked: list[object], words: list[str], said: str
 ) -> None:
     done = init(*words)
-    assert (done.exit_code, looked) == (1, []), done.output
+    assert (done.exit_code, looked) == (2, []), done.output
     assert said in done.output
     assert done.output.startswith("Error: ")
     assert done.output.count("\n") == 1
@@ -112,7 +112,7 @@ def test_a_mistake_in_the_catalogue_beside_the_inventory_is_said_before_connecti
 ) -> None:
     box.write("catalog/box.toml", "[crads]\n")
     done = init("ops@box")
-    assert (done.exit_code, looked) == (1, [])
+    assert (done.exit_code, looked) == (2, [])
     assert 'did you mean "cards"?' in done.output
 
 
@@ -167,7 +167,7 @@ def test_a_rig_is_named_after_its_host(
     # a second time would overwrite what may have been edited
     again = init(target, *options)
     assert (again.exit_code, again.output.splitlines()[-1]) == (
-        1,
+        2,
         f"Error: {file} is there already: choose another with --output, or move it away",
     )
 
@@ -191,7 +191,7 @@ def test_what_is_written_is_loaded_before_it_is_called_valid(init: Init, monkeyp
     text = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"crads": []}})\n'
     monkeypatch.setattr(init_module, "inventory_text", lambda *given: text)
     done = init("root@box")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "Error: box.py is written, but it does not load: " in done.output
     assert 'box.crads: unknown key; did you mean "cards"?' in done.output
     assert "it is valid" not in done.output
@@ -203,7 +203,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
 ) -> None:
     monkeypatch.setattr(init_module, "_show", lambda *given: box.write("box.py", "mine"))
     done = init("root@box")
-    assert (done.exit_code, done.stderr) == (1, "Error: cannot write box.py: File exists\n")
+    assert (done.exit_code, done.stderr) == (2, "Error: cannot write box.py: File exists\n")
     assert (box.folder / "box.py").read_text() == "mine"
 
 
@@ -217,7 +217,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
 )
 def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: list[str], said: str) -> None:
     done = init("root@box", *options)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.output.splitlines()[-1]
     assert not (box.folder / "box.py").exists()
 
@@ -242,6 +242,7 @@ def test_what_was_found_is_shown(init: Init) -> None:
         "models /data/models",
         "ports taken 22, 8020, 11434",
         "record the rig old",
+        "This box is a rig already, called old: go on with the inventory that it was deployed from.",
         "Wrote box.py, and it is valid.",
     ):
         assert words in shown
@@ -264,7 +265,7 @@ def test_a_box_that_cannot_be_reached_is_one_line(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     done = init(f"root@127.0.0.1:{port}")
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert done.output.startswith(f"Error: cannot look at root@127.0.0.1:{port}: Could not connect (")
     assert done.output.count("\n") == 1
     assert "Traceback" not in capfd.readouterr().err

@@ -92,8 +92,12 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--need", "throughput", "--cards", "0"], "no variant of the catalogue answers that on this box"),
-        (["--workload", "translation", "--need", "context"], "no variant of the catalogue answers that on this box"),
+        (["--need", "throughput", "--cards", "0"], "answers that; docs/adding-a-model.md says how to add one"),
+        (["--workload", "translation", "--need", "context"], "answers that; for these cards there are vllm/dual, "),
+        (
+            ["--need", "throughput", "--workload", "agents", "--cards", "1"],
+            "for these cards there are llamacpp/default",
+        ),
     ],
 )
 def test_a_need_that_nothing_answers_is_said_and_nothing_is_written(

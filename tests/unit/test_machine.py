@@ -147,6 +147,6 @@ def test_a_verb_without_them_says_so_and_does_nothing(verb: list[str], tmp_path:
         timeout=120,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
     )
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     missing = "missing openai, gguf, numpy, starlette, uvicorn (the extra `lab`)"
     assert done.stderr.splitlines() == [f"Error: {missing}: `./rig lab` brings them"]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from checks import looking
 from cli import main
-from tests.unit.samples import Box, entry
+from tests.unit.samples import Box, chat, entry
 from tests.unit.test_malformed import lines
 
 VARIANT = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\n'
@@ -145,3 +145,15 @@ def test_a_verb_refuses_before_it_connects(
     box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry()!r}}})\n")
     done = CliRunner().invoke(main, [word.format(box.inventory) for word in words])
     assert (done.exit_code, said in done.output) in ((1, True), (2, True)), done.output
+
+
+def test_secrets_that_others_can_read_are_warned_of(box: Box) -> None:
+    key = box.write("chat.key", "0123456789abcdef\n")
+    declared = entry(instances=chat(api_key_file="chat.key"))
+    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {declared!r}}})\n")
+    for mode, warned in ((0o600, False), (0o640, True)):
+        key.chmod(mode)
+        done = CliRunner().invoke(main, ["validate", str(box.inventory)])
+        assert done.exit_code == 0
+        said = f"box: the API key in {key} can be read by others (mode 0640): chmod 600 {key}"
+        assert (said in done.output) is warned

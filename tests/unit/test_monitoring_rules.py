@@ -153,15 +153,6 @@ CASES = [
 ]
 
 
-def judged(folder: Path, *tests: dict[str, object]) -> subprocess.CompletedProcess[str]:
-    """What promtool says of tests of our rules."""
-    (folder / "rules.yml").write_text(conf.rules(SERVER, "# ours"))
-    content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": list(tests)}
-    (folder / "tests.yml").write_text(json.dumps(content))
-    words = [str(PROMTOOL), "test", "rules", "tests.yml"]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-
-
 def asked(case: Case, series: dict[str, str], *said: dict[str, object]) -> dict[str, object]:
     """A test of promtool's."""
     rows = [{"series": name, "values": values} for name, values in series.items()]
@@ -169,15 +160,23 @@ def asked(case: Case, series: dict[str, str], *said: dict[str, object]) -> dict[
     return {"interval": "1m", "input_series": rows, "alert_rule_test": [wanted]}
 
 
-@pytest.mark.skipif(not PROMTOOL, reason="promtool is not here: test_monitoring of the hosts runs these there")
-def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp_path: Path) -> None:
+def tests_of_rules() -> dict[str, object]:
+    """All cases, as promtool reads them; for rules in the file beside it."""
     severity = {one.name: one.severity for one in alerts(SERVER.limits)}
     tests = []
     for case in CASES:
         labels = case.labels | {"severity": severity[case.alert]}
         tests.append(asked(case, case.series, {"exp_labels": labels, "exp_annotations": {"summary": case.says}}))
         tests.append(asked(case, case.quiet))
-    done = judged(tmp_path, *tests)
+    return {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
+
+
+@pytest.mark.skipif(not PROMTOOL, reason="promtool is not here: test_monitoring of the hosts runs these there")
+def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(conf.rules(SERVER, "# ours"))
+    (tmp_path / "tests.yml").write_text(json.dumps(tests_of_rules()))
+    words = [str(PROMTOOL), "test", "rules", "tests.yml"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -137,7 +137,7 @@ def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> No
 def test_what_cannot_be_is_refused_and_leaves_nothing(inventory: Path, words: tuple[str, ...], said: str) -> None:
     what, name, *options = words
     done = new(inventory, what, name, *options)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.output
     assert not list(inventory.parent.glob("catalog/*"))
 

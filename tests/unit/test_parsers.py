@@ -14,7 +14,7 @@ from rigwright.host import channel, deploy_lock, facts
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
 from rigwright.monitoring import found as watching
-from rigwright.serving import use
+from rigwright.serving import differences, use
 from rigwright.survey import findings
 from rigwright.weights import removed, sharing, stored
 from roles.operations import files, jobs, units, users
@@ -34,6 +34,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "deploy lock": (deploy_lock.refusal, deploy_lock.SCHEMA),
     "holder": (deploy_lock.parse, deploy_lock.SCHEMA),
     "use": (use.parse, use.SCHEMA),
+    "written": (differences.parse, differences.SCHEMA),
     "entries": (files.Entries().read, files.ENTRIES),
     "unit": (units.UnitState().read, units.SCHEMA),
     "passwd": (users.Passwd().read, users.SCHEMA),

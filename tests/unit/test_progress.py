@@ -1,4 +1,4 @@
-"""Progress: plain lines with rate and time left, and a bar on a terminal."""
+"""Progress: plain lines with rate and time left, and a row a host on a terminal."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def text_on(screen: io.StringIO) -> str:
         ([(0, 0), (20, 500_000_000)], "bytes", 2_000_000_000, "500/2000 MB, 25.0/s, 60 s left"),
         ([(0, 50), (10, 50)], "steps", 300, "50/300 steps"),
         ([(0, 50), (10, 20)], "steps", 300, "20/300 steps"),
+        ([(0, 0), (10, 37)], "%", 100, "37 %"),
         ([], "steps", 300, ""),
         ([(0, 5)], "steps", 0, ""),
     ],
@@ -147,19 +148,17 @@ def document(*rows: tuple[str, int, str], done: int = 0) -> dict[str, object]:
 A, B = f"org/name/{'c' * 40}/a.gguf", "mine/v1/b.gguf"
 
 
-def test_on_a_terminal_each_file_in_work_has_a_bar_beside_the_one_of_all() -> None:
+def test_on_a_terminal_a_host_has_one_row_with_the_file_in_work() -> None:
     made, screen = writer(terminal=True)
-    with made.task("h1", "rw-job-weights") as task, Files(task) as files:
-        files.show(document((A, 10**7, "fetching"), (B, 0, "verifying"), ("mine/v1/c.gguf", 0, "waiting"), done=10**8))
+    with made.task("h1", "rw-job-weights") as task:
+        files = Files(task)
+        files.show(document((A, 10**7, "fetching"), ("mine/v1/c.gguf", 0, "waiting"), done=10**8))
         assert made.bars is not None
         made.bars.refresh()
         shown = text_on(screen)
-        assert re.search(r"\[h1\] rw-job-weights .*100/1000 MB", shown)
-        assert re.search(r"\[h1\] org/name/a\.gguf: fetching from hub .*10/100 MB", shown)
-        assert re.search(r"\[h1\] mine/v1/b\.gguf: verifying .*0/100 MB", shown)
+        assert re.search(r"\[h1\] rw-job-weights \(org/name/a\.gguf: fetching from hub\) .*100/1000 MB", shown)
         assert "c.gguf" not in shown
-        files.show(document((B, 0, "verifying")))
-        assert len(made.bars.tasks) == 2
+        assert len(made.bars.tasks) == 1
     assert made.bars is None
 
 
@@ -167,7 +166,8 @@ def test_without_a_terminal_a_file_s_steps_are_said_and_how_far_all_are(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, _ = writer(terminal=False)
-    with made.task("h1", "rw-job-weights") as task, Files(task) as files:
+    with made.task("h1", "rw-job-weights") as task:
+        files = Files(task)
         for second in range(11):
             clock.now += 1
             files.show(document((A, second * 10**6, "fetching"), done=second * 10**7))
@@ -179,3 +179,20 @@ def test_without_a_terminal_a_file_s_steps_are_said_and_how_far_all_are(
         "    [h1] rw-job-weights: 100/1000 MB, 10.0/s, 90 s left",
         "    [h1] org/name/a.gguf: verifying",
     ]
+
+
+def test_alone_it_writes_fewer_lines_and_on_standard_output(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Writer()
+    made.alone()
+    with made.task("h1", "rw-job-x") as task:
+        task.label("compiling")
+        for done in range(1, 125):
+            clock.now += 1
+            task.at(done, 200, "steps")
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        "h1: compiling",
+        "h1: compiling: 60/200 steps, 1.0/s, 140 s left",
+        "h1: compiling: 120/200 steps, 1.0/s, 80 s left",
+    ]
+    assert captured.err == ""

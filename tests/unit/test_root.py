@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roles import root
-from roles.root import Answer, Failed, Gone, Root
+from roles.root import Answer, Failed, Gone, NoRoot, Root
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
 
@@ -44,6 +44,40 @@ def test_root_comes_through_sudo_where_the_data_says_so(
     host = Host()
     host.data = {"_sudo": sudo}
     assert root.run(host, "echo 'it''s \"$0\"'").lines == [*(["sudo -n"] if sudo else []), 'its "$0"']
+
+
+REFUSED = "sudo: a password is required"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (f'echo "{REFUSED}" >&2; exit 1', REFUSED),
+        (f'echo lecture >&2; echo "{REFUSED}" >&2; exit 1', REFUSED),
+        ('echo "sudo: Ein Passwort ist notwendig" >&2; exit 1', "sudo: Ein Passwort ist notwendig"),
+        ('echo "sh: 1: sudo: not found" >&2; exit 127', "sh: 1: sudo: not found"),
+        ('printf "sudo: %s\\033[2J\n" "$*" >&2; exit 1', "sudo: -n sh -c " + "x" * 185),
+    ],
+)
+def test_a_login_that_does_not_become_root_says_so_shortly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, words: str
+) -> None:
+    stand_in(tmp_path, "sudo", script)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    host = Host()
+    host.data = {"_sudo": True}
+    with pytest.raises(NoRoot) as caught:
+        root.run(host, "x" * 100_000)
+    assert str(caught.value) == f"cannot become root ({words})"
+
+
+def test_a_command_that_fails_as_root_is_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in(tmp_path, "sudo", 'shift; exec "$@"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    host = Host()
+    host.data = {"_sudo": True}
+    assert root.run(host, "echo no >&2; exit 3").status == 3
+    assert root.run(host, "echo yes; echo 'sudo: so' >&2; exit 3").status == 3
 
 
 def test_a_command_that_has_to_succeed_fails_in_its_own_words() -> None:

@@ -1,35 +1,78 @@
-"""Tables look as rich draws them, whether rich does."""
+"""Tables: without empty columns, and no line wider than its place."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from random import Random
 
 import pytest
 
 from cli import tables
+from tests.unit.terminal import on_terminal
 
 NAMES = [*tables.NUMBERS, "host", "state", "why", ""]
-# without a colon: rich takes a word between two for a picture
 LETTERS = "ab1 []/-.,()\u00e9\u4e2d"
 
 
+def shown(
+    capsys: pytest.CaptureFixture[str], columns: tuple[str, ...], *rows: tuple[str, ...], width: int
+) -> list[str]:
+    tables.show(columns, list(rows), width)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_cells_stand_under_their_columns_and_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ("box1", "8020", "", "x"), ("b", "7", "")
+    assert shown(capsys, ("host", "port", "cards", "why"), *rows, width=80) == [
+        "host  port  why",
+        "box1  8020  x",
+        "b        7",
+    ]
+
+
+def test_one_that_is_too_wide_has_a_line_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ("box1", "8020", "it is so wide that it goes on"), ("box2", "", "/a/path/that/is/to/be/copied/in/one/go")
+    assert shown(capsys, ("host", "port", "why"), *rows, width=30) == [
+        "box1",
+        "  port  8020",
+        "  why   it is so wide that it",
+        "        goes on",
+        "box2",
+        "  why   /a/path/that/is/to/be/copied/in/one/go",
+    ]
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_a_table_is_what_rich_makes_of_it(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_line_is_wider_than_its_place_and_no_cell_is_lost(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     chance = Random(seed)
-    for letters in (LETTERS, LETTERS[:-2]):
-        columns = tuple(chance.sample(NAMES, chance.randint(1, 6)))
-        rows = [
-            tuple("".join(chance.choices(letters, k=chance.randint(0, 40))) for _ in columns[chance.randint(0, 1) :])
-            for _ in range(chance.randint(0, 4))
-        ]
-        tables.show(columns, rows)
-        ours = capsys.readouterr().out
-        tables._folded(columns, rows)
-        assert ours == capsys.readouterr().out
+    columns = tuple(chance.sample(NAMES, chance.randint(2, 6)))
+    rows = [
+        tuple("".join(chance.choices(LETTERS, k=chance.randint(0, 40))) for _ in columns[chance.randint(0, 1) :])
+        for _ in range(chance.randint(1, 4))
+    ]
+    lines = shown(capsys, columns, *rows, width=80)
+    assert max(map(tables._width, lines)) <= 80
+    assert [word for row in rows for text in row for word in text.split() if word not in " ".join(lines)] == []
 
 
-def test_what_is_wider_than_its_place_goes_on_in_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(("host", "why"), [("box", "x" * (tables.WIDTH + 20))])
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) == tables.WIDTH
-    assert "".join(lines[1:]).count("x") == tables.WIDTH + 20 + 1
+def test_words_of_a_host_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, ("host", "why"), ("box", "\x1b[2Jx\ny"), width=80)[1] == "box   \\x1b[2Jx\\ny"
+
+
+PROGRAM = "from cli.tables import show; show(('host', 'empty', 'why'), [('box1', '', 'x' * {}), ('box2', '', 'y')])"
+
+
+@pytest.mark.parametrize(("length", "said"), [(74, "host  why"), (75, "box1\n  why")])
+def test_a_terminal_of_eighty_columns_has_what_fits_it(length: int, said: str) -> None:
+    status, written = on_terminal([sys.executable, "-c", PROGRAM.format(length)], os.environ)
+    assert status == 0, written
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", written)
+    assert plain.startswith(said), written
+    assert "empty" not in plain
+
+
+def test_no_colour_is_none_on_a_terminal_either() -> None:
+    _, written = on_terminal(["env", "NO_COLOR=1", sys.executable, "-c", PROGRAM.format(3)], os.environ)
+    assert "\x1b" not in written

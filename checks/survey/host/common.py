@@ -127,6 +127,12 @@ def read(path: str | Path, most: int = MOST) -> str | None:
     return None if found is None else _text(found)
 
 
+def one_key(path: str) -> str:
+    """The key in a file; empty where there is not exactly one."""
+    found = lines(read(path) or "")
+    return found[0] if len(found) == 1 and found[0].isascii() and found[0].isprintable() else ""
+
+
 def begin(path: str | Path, most: int = BEGIN) -> str:
     """How the text of a file begins that is somebody else's; empty for no file, or none that can be read."""
     try:

@@ -37,7 +37,8 @@ SETUID = re.compile(
     r"vmware-user-suid-wrapper|utempter|unix_chkpwd|chage|expiry|mtr-packet|arping|bwrap|suexec-.*|lockdev|firejail|cgexec)"
 )
 CAPABLE = re.compile(
-    r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath)"
+    r".*/(?:ping|mtr-packet|arping|newuidmap|newgidmap|gst-ptp-helper|dumpcap|snap-confine|traceroute6.*|fping6?|clockdiff|tracepath|"
+    r"prometheus-blackbox-exporter)"
 )
 MOST = 200  # findings that are told; who has changed more has changed the system
 # What programs are started and libraries are found by, where it is a link

@@ -29,7 +29,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             whose times are looked at elsewhere.
     """
     now = time.time()
-    loose, ahead = _walked(asked["roots"], asked["late"], now)
+    loose, ahead = _walked(asked["roots"], asked["late"], set(asked["apart"]), now)
     return {
         "loose": loose,
         "ahead": ahead,
@@ -48,8 +48,10 @@ def _in(folder: Path) -> list[Path]:
     return []
 
 
-def _walked(roots: list[str], late: str, now: float) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """What others than root can change below roots, and what is from a time to come."""
+def _walked(
+    roots: list[str], late: str, apart: set[str], now: float
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """What others than root can change below roots, and what is from a time to come; not what services keep apart."""
     loose: list[dict[str, object]] = []
     ahead: list[dict[str, object]] = []
 
@@ -67,6 +69,8 @@ def _walked(roots: list[str], late: str, now: float) -> tuple[list[dict[str, obj
             while waiting:
                 with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
                     for entry in entries:
+                        if entry.path in apart:
+                            continue
                         with suppress(FileNotFoundError):
                             there = entry.stat(follow_symlinks=False)
                             seen(entry.path, there)

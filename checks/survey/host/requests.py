@@ -49,12 +49,6 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str]) -> Callable[[int], 
     return work
 
 
-def one_key(path: str) -> str:
-    """The key in a file; empty where there is not exactly one."""
-    lines = common.lines(common.read(path) or "")
-    return lines[0] if len(lines) == 1 and lines[0].isascii() and lines[0].isprintable() else ""
-
-
 def part(path: str, start: int, length: int) -> str:
     """SHA-256 of a part of a file; empty where it cannot be read."""
     try:
@@ -79,7 +73,7 @@ def look(asked: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
     for ask in asked["asks"]:
         path, at = ask["key"], ask["at"]
         if path and path not in keys:
-            keys[path] = one_key(path)
+            keys[path] = common.one_key(path)
         if path and not keys[path]:
             found[ask["name"]] = {**lacking, "error": f"{path} has not one key in it"}
         elif path and not at.startswith("/") and at not in theirs:

@@ -22,6 +22,7 @@ from rigwright.engines.image.start import by
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.log import Begun, Cause
+from rigwright.engines.metrics import Names
 from rigwright.engines.vllm import Vllm
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -82,6 +83,10 @@ class Image(InstallingKind):
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """Those of what is in it."""
         return INSIDE.abilities(instance)
+
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """Those of what is in it."""
+        return INSIDE.steps(instance)
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """Those of what is in it."""

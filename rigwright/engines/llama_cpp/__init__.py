@@ -19,6 +19,7 @@ from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.llama_cpp import able, build, command, flags, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
+from rigwright.engines.metrics import Names
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
@@ -55,6 +56,13 @@ class LlamaCpp(InstallingKind):
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, model and purpose."""
         return able.abilities(instance)
+
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """It counts where it is told to, and else shows its slots."""
+        flags = cast(Variant, instance.variant).flags
+        if "metrics" in flags:
+            return command.METRICS, self.counts
+        return "" if "no-slots" in flags else command.SLOTS, Names()
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""

@@ -15,6 +15,7 @@ SANDBOX = Sandbox(
     exposure_with_cards=1.0,
     hidden=(("/etc/llama.cpp", "read by llama-server before its arguments (common/arg.cpp), and known to no digest"),),
 )
+METRICS, SLOTS = "/metrics", "/slots"
 # What browsers are told is closed, unless a variant says something of it.
 CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credentials", "no-cors-credentials"})
 
@@ -78,5 +79,5 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         sandbox=SANDBOX,
         about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
-        metrics="/metrics" if rig.scrapers or "metrics" in variant.flags else None,
+        metrics=METRICS if rig.scrapers or "metrics" in variant.flags else None,
     )

@@ -18,6 +18,7 @@ from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
+from rigwright.engines.metrics import Names
 from rigwright.engines.vllm import able, command, judge, launched, model, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
@@ -64,6 +65,10 @@ class Vllm(Kind):
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, plugin and weights."""
         return able.abilities(instance)
+
+    def steps(self, instance: Instance) -> tuple[str, Names]:
+        """It always counts."""
+        return command.METRICS, self.counts
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""

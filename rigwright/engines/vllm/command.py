@@ -28,6 +28,7 @@ DOOR = f"{PROGRAM.removesuffix('.py')}.Door"
 # `systemd-analyze security` was seen to say 0.8 on the CPU (systemd 257) and 1.0 with two cards (252).
 EXPOSURE = 1.2
 LOOPBACK = "127.0.0.1"
+METRICS = "/metrics"
 # Variables of every instance. There is no network: its libraries are not to ask it for anything, and its processes find
 # each other on the loopback interface: without its address and the interfaces' names a start hangs (two H200).
 OFFLINE = {
@@ -179,7 +180,7 @@ def served(
         ),
         about=f"{variant.sized} tokens" if variant.sized else "",
         warm_up=(warm,) * (warmup.requests if warmup else 0),
-        metrics="/metrics",
+        metrics=METRICS,
         programs={PROGRAM: LAUNCHER} | ({launched.PROGRAM: launched.LAUNCHER} if launched.plugin(instance) else {}),
         cache=cache(rig, instance, made),
     )

@@ -1,5 +1,5 @@
-"""Stands in for `vllm serve` in an image: the same command line, the same paths, the middleware that it is given, and a
-worker beside it. What it says is what it was started with.
+"""Stands in for `vllm serve`, in an image or in an environment: the same command line, the same paths, the middleware
+that it is given, and a worker beside it. What it says is what it was started with.
 """
 
 import asyncio
@@ -70,7 +70,11 @@ def driver():
 def card():
     """What its card is and has computed, by the driver's own interface; memory of it stays taken."""
     if not (folder := driver()):
-        return {}
+        # in an environment of a host with stand-in cards
+        given = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        for name in [f"nvidia{one}" for one in given] + ["nvidia-uvm"] * bool(given):
+            os.open(f"/dev/{name}", os.O_RDWR)
+        return {"cards": len(given)} if given else {}
     # the driver asks for its compiler by a name that only a linker's cache leads from
     for name in ("libnvidia-nvvm.so.*", "libnvidia-ptxjitcompiler.so.*"):
         [ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL) for path in folder.glob(name)]
@@ -182,9 +186,10 @@ def main():
         daemon_threads = True
 
     print("ready to serve", flush=True)
+    first = os.getpid()
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        while os.getppid() == 1:
+        while os.getppid() == first:
             time.sleep(0.2)
         os._exit(0)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

@@ -1,0 +1,247 @@
+"""How instances are doing, in less than a second: what systemd says, what engines count, and one token.
+
+An engine that hangs says that it is well, so each is asked for a token, and whether it computes is seen by what it
+counts. One token may take longer than anybody waits here. So who neither answers nor computes is written down, and how
+long that has been so is known by the next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from checks.survey.host import common, web
+
+ROOT = ""  # a test has a folder for a host
+SILENT = "/run/rigwright/silent"
+LINES = 200  # of a log
+KEPT = 5  # of them that betray something
+LENGTH = 300  # characters of a line
+SAMPLES = 1 << 20  # bytes of what an engine counts
+APART = 0.3  # seconds between two looks at what it counts
+PROPERTIES = (
+    *("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
+    *("StateChangeTimestampMonotonic", "ActiveEnterTimestampMonotonic"),
+)
+
+
+def units(names: list[str]) -> dict[str, dict[str, str]]:
+    """Unit -> its properties; of ours that are there, too, though nobody has named them."""
+    said = common.run("systemctl", "show", f"--property={','.join(PROPERTIES)}", *names, "rigwright-*.service", limit=5)
+    found = {}
+    for block in said.split("\n\n"):
+        rows = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if rows.get("Id"):
+            found[rows["Id"]] = rows
+    return found
+
+
+def number(text: str | None) -> int | None:
+    """A count of systemd's; None where it says none."""
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None
+
+
+def state(rows: dict[str, str]) -> dict[str, object]:
+    """One unit."""
+    active = rows.get("ActiveState", "")
+    moment = number(rows.get(f"{'ActiveEnter' if active == 'active' else 'StateChange'}TimestampMonotonic"))
+    return {
+        "load": rows.get("LoadState", ""),
+        "active": active,
+        "sub": rows.get("SubState", ""),
+        "result": rows.get("Result", ""),
+        "restarts": number(rows.get("NRestarts")) or 0,
+        "running": rows.get("MainPID", "0") != "0",
+        "since_s": round(max(0.0, time.monotonic() - moment / 1e6), 1) if moment else None,
+        "memory": number(rows.get("MemoryCurrent")),
+    }
+
+
+def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
+    """The last lines of a unit's last start that have one of these in them."""
+    run = rows.get("InvocationID", "")
+    if not (run and patterns):
+        return []
+    words = ("journalctl", "--no-pager", "-q", "-b", "-o", "cat", "-n", str(LINES), f"_SYSTEMD_INVOCATION_ID={run}")
+    try:
+        said = common.run(*words, limit=0.7, status=True)
+    except (RuntimeError, OSError, subprocess.TimeoutExpired):
+        return []
+    fitting = [common.masked(line)[:LENGTH] for line in common.lines(said) if any(one in line for one in patterns)]
+    return list(dict.fromkeys(fitting))[-KEPT:]
+
+
+def asking(ask: dict[str, Any], key: str, until: float) -> Any:
+    """What makes the requests of one instance: for a token, and for what it counts, before and beside it."""
+
+    def made(path: str, body: str, limit: float) -> dict[str, Any]:
+        one = {"at": ask["at"], "path": path, "method": "POST" if body else "GET", "headers": (), "body": body}
+        more = {"tls": False, "source": "", "connect": limit, "limit": limit, "told": (), "shown": SAMPLES}
+        return web.answer({**one, **more, "most": SAMPLES}, key)
+
+    def counted() -> tuple[list[str], str]:
+        """Lines that are asked for, and what stands for how far it has computed; `?` for no answer in time."""
+        left = max(0.05, until - time.monotonic())
+        found = made(ask["counts"], "", left)
+        if not found["status"]:
+            return [], "?"
+        if found["status"] != 200:
+            return [], ""
+        if not ask["names"]:
+            return [], hashlib.sha256(str(found["body"]).encode()).hexdigest()
+        names = tuple(ask["names"])
+        lines = [line[:LENGTH] for line in str(found["body"]).split("\n") if line.startswith(names)][:LINES]
+        progress = "\n".join(line for line in lines if line.startswith(tuple(ask["progress"])))
+        return lines, hashlib.sha256(progress.encode()).hexdigest() if progress else ""
+
+    def work(writing: int) -> None:
+        began = time.monotonic()
+        first: tuple[list[str], str] = counted() if ask["counts"] else ([], "")
+        looked = time.monotonic()
+        token: dict[str, Any] = {"status": 0, "error": "no answer in time"}
+        took = [0.0]
+
+        def probe() -> None:
+            token.update(made(ask["probe"], ask["body"], max(0.05, until - time.monotonic())))
+            took[0] = time.monotonic() - looked
+
+        asked = threading.Thread(target=probe, daemon=True)
+        asked.start()
+        asked.join(max(0.0, until - time.monotonic()))
+        last = first
+        if ask["counts"]:
+            time.sleep(max(0.0, min(APART, until - time.monotonic() - 0.1) - (time.monotonic() - looked)))
+            last = counted()
+        web.write(
+            writing,
+            {
+                "status": token["status"],
+                "error": str(token["error"])[:LENGTH],
+                "took_s": round(took[0] or time.monotonic() - began, 3),
+                "before": first[0],
+                "after": last[0],
+                "apart_s": round(time.monotonic() - looked, 3),
+                "then": first[1],
+                "now": last[1],
+            },
+        )
+
+    return work
+
+
+def silence(name: str, run: str, found: dict[str, Any]) -> float:
+    """Seconds for which an engine has neither answered nor computed, as far as looks tell; written down for others."""
+    path = f"{ROOT}{SILENT}/{name}"
+    computes = found["now"] not in ("", "?") and found["now"] != found["then"]
+    if found["status"] or computes:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        return 0.0
+    now = time.monotonic()
+    try:
+        kept = json.loads(common.read(path) or "")
+        if kept["run"] == run and kept["now"] == found["now"] and 0 <= kept["began"] <= now:
+            return max(round(now - float(kept["began"]), 1), 0.001)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with open(f"{path}.new", "w") as file:
+            json.dump({"run": run, "now": found["now"], "began": now - found["took_s"]}, file)
+        os.replace(f"{path}.new", path)
+    return max(float(found["took_s"]), 0.001)
+
+
+def group(at: str) -> int:
+    """Who may connect to a socket now: its own group, and once it has answered the gateway's."""
+    try:
+        return os.stat(os.path.dirname(at)).st_gid
+    except OSError:
+        return web.NOBODY
+
+
+def engines(asks: list[dict[str, Any]], there: dict[str, dict[str, str]], until: float) -> dict[str, object]:
+    """Instance -> what came of asking it; only of those whose unit runs."""
+    found: dict[str, object] = {}
+    asked = []
+    for ask in asks:
+        if there.get(ask["unit"], {}).get("ActiveState") == "active":
+            key = common.one_key(f"{ROOT}{ask['key']}")
+            asked.append((ask, *web.apart(group(ask["at"]), asking(ask, key, until))))
+    for ask, pid, reading in asked:
+        with os.fdopen(reading, "rb") as file:
+            said = file.read()
+        os.waitpid(pid, 0)
+        told = json.loads(said or b"null")
+        if told is not None:
+            run = there[ask["unit"]].get("InvocationID", "")
+            silent = silence(ask["name"], run, told)
+            read = told.pop("now"), told.pop("then")
+            # without anything that it counts, nobody knows whether it computes
+            found[ask["name"]] = {**told, "silent_s": silent, "counts": "" not in read}
+    return found
+
+
+def cards(words: list[str]) -> dict[str, object]:
+    """What nvidia-smi says; nothing where nobody asks."""
+    if not words:
+        return {"status": 127, "out": "", "err": ""}
+    program = next((path for place in ("/usr/bin", "/bin") if os.access(path := f"{place}/nvidia-smi", os.X_OK)), "")
+    try:
+        status, out, err = common.ended(program or "nvidia-smi", *words, limit=0.8)
+    except subprocess.TimeoutExpired:
+        return {"status": 124, "out": "", "err": ""}
+    return {"status": status, "out": out[:65536], "err": err[:1000]}
+
+
+def holder(path: str) -> str:
+    """What who holds the deploy lock has written there; empty for nobody."""
+    try:
+        with open(f"{ROOT}{path}") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.readline(4096) or "?"
+    except OSError:
+        pass
+    return ""
+
+
+def look(asked: dict[str, Any]) -> dict[str, object]:
+    """How all of it is doing.
+
+    Args:
+        asked: `units`, names; `asks`, of each instance `name`, `unit`, `at`, `key`, `probe` and its `body`, `counts`
+            (the path of what it counts), `names` and `progress` of that, and `patterns` of its log; `seconds` for an
+            answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out.
+    """
+    until = time.monotonic() + asked["seconds"]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        seen = pool.submit(cards, asked["smi"])
+        work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
+        jobs = pool.submit(common.run, *work, limit=0.8, status=True)
+        there = units(asked["units"])
+        logs = {
+            ask["name"]: pool.submit(betraying, there.get(ask["unit"], {}), ask["patterns"]) for ask in asked["asks"]
+        }
+        answers = engines(asked["asks"], there, until)
+        said = {name: log.result() for name, log in logs.items()}
+        out = {ask["name"]: common.begin(f"{ROOT}{asked['out']}/{ask['name']}", LENGTH) for ask in asked["asks"]}
+        return {
+            "units": {name: state(rows) for name, rows in there.items()},
+            "engines": answers,
+            "said": said,
+            "out": {name: text.strip() for name, text in out.items() if text},
+            "cards": seen.result(),
+            "jobs": [line.split()[0] for line in jobs.result().splitlines() if line.split()][:50],
+            "holder": holder(asked["lock"]),
+            "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
+        }

@@ -1,0 +1,250 @@
+"""`rigwright bench speed`: how fast an instance is, beside what was accepted of it and what others have published."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.conditions import Conditions, Unfit, look
+from bench.ladder import Rung
+from bench.load import Asked
+from bench.loading import PROGRAMS, load
+from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
+from checks.looking import Box
+from cli.bench_options import JSON, say
+from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
+from cli.declared import INVENTORY, LIMIT
+from cli.ending import Refused
+from cli.interrupts import STATUS
+from cli.measured import REACHED, metrics_path, undisturbed
+from cli.tables import show
+from rigwright.baseline import book
+from rigwright.baseline.compare import Compared, compared
+from rigwright.baseline.run import Run, Series
+from rigwright.declaration.rig import Instance
+from rigwright.engines.evidence import Published
+from rigwright.operate.place import at_instance
+from roles.client import Client, Failed, Lost
+from roles.root import Gone
+
+SCHEMA = 1
+
+
+@dataclass
+class Speed:
+    """One instance, as far as it was measured."""
+
+    host: str
+    instance: Instance
+    date: str
+    before: Conditions
+    parts: dict[str, Measured] = field(default_factory=dict)
+    hottest: tuple[float | None, ...] = ()
+    contaminated: bool = False
+    foreign: int = 0
+    quick: bool = False
+    ended: str = ""
+    said: str = ""
+    """Why it is not whole, in words."""
+
+    def take(self, part: Measured, rung: Rung) -> None:
+        """One more request, or a few at once."""
+        self.parts[part.name] = part
+        self.contaminated = self.contaminated or rung.contaminated
+        self.foreign += rung.foreign or 0
+
+    @property
+    def run(self) -> Run:
+        """It, for the book."""
+        rates = {name: Series(values=tuple(v)) for part in self.parts.values() for name, v in part.rates.items() if v}
+        return Run.model_validate(
+            {
+                **{"date": self.date, "boot": self.before.boot, "fingerprint": self.before.fingerprint},
+                **{"rates": rates, "temperatures": self.hottest, "quick": self.quick},
+                **{"ended": self.ended, "contaminated": self.contaminated},
+            }
+        )
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@INSTANCE
+@click.option("--quick", is_flag=True, help="One request to warm up and one of each: no figure to compare or accept.")
+@click.option("--accept", is_flag=True, help="Make this run, and those like it, what later ones are compared with.")
+@click.option("--yes", is_flag=True, help="Measure an instance that others are using, too.")
+@JSON
+def speed(
+    inventory: str,
+    limit: str | None,
+    instance: tuple[str, ...],
+    quick: bool,
+    accept: bool,
+    yes: bool,
+    file: str | None,
+) -> None:
+    """Time instances of INVENTORY as they serve: essay and code, long prompts, and one, two and four streams.
+
+    The client runs on the host, at the instance's own socket; nothing is restarted, and deploys are refused meanwhile.
+    Each run is kept in baselines/HOST.json beside INVENTORY with its conditions: driver, cards, power limit, lanes,
+    lock and variant. A rate is slower that is more than 5 % below what was accepted, and by more than runs of
+    different starts of the engine differ: accept runs of at least two. docs/benchmarks.md has the protocol.
+    Exit status 0: nothing is slower. 1: something is, or not all was measured. 2: refused. 3: a host is not reached.
+    Example: rigwright bench speed ~/boxes/rig.py --limit box1 --accept
+    """
+    if quick and accept:
+        raise click.UsageError("--accept does not go with --quick: it is not the whole protocol")
+    found, gone = reach(inventory, limit)
+    pairs = chosen(found, instance)
+    books = {}
+    for box in found:
+        try:
+            books[box.name] = book.read(book.path(inventory, box.name))
+        except book.Unreadable as error:
+            raise Refused(str(error)) from None
+    interrupt = Interrupt()
+    made: list[tuple[Speed, list[Compared]]] = []
+    for box, one in pairs:
+        if interrupt.asked:
+            break
+        done = _measured(box, one, QUICK if quick else Effort(), interrupt, yes)
+        made.append((done, _kept(inventory, done, accept)))
+    if file:
+        told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
+        Path(file).write_text(json.dumps(told, indent=2) + "\n")
+    for name in gone:
+        click.echo(f"{name}: cannot be reached", err=True)
+    if interrupt.asked:
+        sys.exit(STATUS)
+    slower = any(row.verdict == "slower" for _, rows in made for row in rows)
+    lost = any(one.ended == "host lost" for one, _ in made)
+    sys.exit(REACHED if gone or lost else int(slower or any(one.ended for one, _ in made)))
+
+
+def _measured(box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, yes: bool) -> Speed:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with alone(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
+        try:
+            conditions = look(box, instance)
+        except (Unfit, Gone) as error:
+            raise Refused(f"{box.name}: {error}") from None
+        made = Speed(box.name, instance, now, conditions, hottest=conditions.temperatures, quick=effort.quick)
+        metrics = metrics_path(box, instance)
+        room = instance.variant.capacity[1] if instance.variant.capacity else None
+        try:
+            with interrupt.client(box, at_instance(box.rig, instance), *PROGRAMS) as client:
+                undisturbed(box, instance, client, metrics, yes)
+                ask = _asking(client, instance, metrics)
+                for part, rung in measure(ask, effort, room, lambda text: say(f"{box.name}: {instance.name}: {text}")):
+                    made.take(part, rung)
+                    if lock.lost:
+                        raise Lost(f"the deploy lock is gone: {lock.lost}")
+            after = look(box, instance)
+            made.hottest = tuple(
+                max((one for one in both if one is not None), default=None)
+                for both in zip(made.hottest, after.temperatures, strict=True)
+            )
+            if (after.fingerprint, after.boot) != (conditions.fingerprint, conditions.boot):
+                made.ended, made.said = (
+                    "failed",
+                    "the box changed meanwhile: " + ", ".join(after.fingerprint.changes(conditions.fingerprint)),
+                )
+        except (Lost, Gone) as error:
+            made.ended, made.said = "interrupted" if interrupt.asked else "host lost", str(error)
+        except (Failed, NoAnswer, Unfit) as error:
+            made.ended, made.said = "failed", str(error)
+        return made
+
+
+def _asking(client: Client, instance: Instance, metrics: str) -> Callable[[Asked], Rung]:
+    return lambda asked: load(client, asked, metrics, instance.kind.counts)
+
+
+def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
+    """Tell a run and keep it; returns it beside what was accepted."""
+    place = book.path(inventory, made.host)
+    whole = book.read(place)
+    run = made.run
+    page = whole.page(made.instance.name).with_run(run)
+    before, changes = book.judged(page, run)
+    rows = compared(run, before.runs) if before and run.rates else []
+    _tell(made, run, rows)
+    if before is None:
+        click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
+    elif changes:
+        click.echo(f"compared with what was accepted before this changed: {'; '.join(changes)}")
+    if accept and run.counts:
+        page = page.accepting()
+        starts = len({one.boot for one in page.accepted[-1].runs})
+        click.echo(f"accepted: {len(page.accepted[-1].runs)} runs of {starts} starts of the engine")
+    elif accept:
+        click.echo("not accepted: it is not whole, or others were served meanwhile")
+    book.write(place, whole.having(made.instance.name, page))
+    return rows if run.counts else []
+
+
+def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
+    beside = {row.name: row for row in rows}
+    click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
+    table: list[tuple[str, ...]] = []
+    for part in made.parts.values():
+        for name, series in ((name, run.rates[name]) for name in part.rates if name in run.rates):
+            first = f"{1000 * sum(part.first_s) / len(part.first_s):.0f}" if part.first_s else ""
+            row = beside.get(name)
+            against = (f"{row.before.mean:.1f}", f"{100 * row.change:+.1f}", row.verdict) if row else ()
+            count = f"{len(series.values)}"
+            table.append((name, f"{series.mean:.1f}", f"{100 * series.variation:.1f}", count, first, *against))
+    show(("what", "tokens/s", "CV %", "runs", "TTFT ms", "accepted", "change %", "verdict"), table)
+    for part in made.parts.values():
+        for said in dict.fromkeys((part.absent, *part.left_out)):
+            if said:
+                click.echo(f"{part.name}: {said}")
+    for name, series in run.rates.items():
+        if series.variation > STEADY:
+            click.echo(f"{name}: not steady: CV {100 * series.variation:.1f} %, of which 5 % is usual at most")
+    if any(row.verdict == "unjudged" for row in rows):
+        click.echo("not judged: what was accepted is of one start of the engine: accept a run of another")
+    _conditions(made)
+
+
+def _conditions(made: Speed) -> None:
+    was = made.before.fingerprint
+    if was.cards:
+        cards = zip(was.cards, was.power_w, was.lanes, made.hottest, strict=True)
+        for name, power, lanes, hottest in cards:
+            told = [name, f"driver {was.driver}"]
+            told += [f"power limit {power:g} W"] if power is not None else []
+            told += [f"{lanes} lanes"] if lanes is not None else []
+            told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
+            click.echo(f"on {', '.join(told)}")
+    else:
+        click.echo("on the CPU")
+    if isinstance(made.instance.variant.evidence, Published):
+        click.echo(made.instance.variant.evidence.said)
+    if made.contaminated:
+        click.echo(f"contaminated: others were served, too ({made.foreign} tokens): neither judged nor accepted")
+    if made.ended:
+        click.echo(f"not complete: {made.ended}: {made.said}")
+
+
+def _as_json(made: Speed, rows: list[Compared]) -> dict[str, Any]:
+    return {
+        "host": made.host,
+        "instance": made.instance.name,
+        "complete": not made.ended,
+        "said": made.said,
+        "run": json.loads(made.run.model_dump_json()),
+        "first_s": {part.name: part.first_s for part in made.parts.values()},
+        "compared": [
+            {"name": row.name, "now": row.now, "accepted": row.before.mean, "noise": row.before.noise}
+            | {"change": row.change, "verdict": row.verdict}
+            for row in rows
+        ],
+    }

@@ -1,0 +1,31 @@
+"""What the command is called by whoever has called it: `./rig`, or a name on the PATH."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import click
+
+NAME = "rigwright"
+VARIABLE = "RIGWRIGHT_CALLED"
+"""Set by the script `rig`."""
+
+
+def called() -> str:
+    """The command's name, as a line that is copied into the same shell has to begin."""
+    found = os.environ.get(VARIABLE, "")
+    return found if re.fullmatch(r"[A-Za-z0-9._/~+-]{1,200}", found) else NAME
+
+
+def spelt(text: str) -> str:
+    """A text whose commands begin as this one was called: after a backquote, or `Example:`."""
+    return re.sub(rf"(`|Example: ){NAME}(?= )", lambda found: f"{found[1]}{called()}", text)
+
+
+def spelt_in(command: click.Command) -> click.Command:
+    """A command, and those below it, whose help names it as it was called."""
+    command.help = spelt(command.help) if command.help else command.help
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        spelt_in(one)
+    return command

@@ -1,0 +1,152 @@
+"""`rigwright chat`: a conversation with a model of a rig, in the terminal."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shlex
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from checks.looking import Box, boxes, leave
+from cli import interrupts
+from cli.declared import INVENTORY, LIMIT
+from cli.reach import of_instance, to_port
+from cli.url import ways_of
+from rigwright.declaration.instance import Instance
+from rigwright.gateway import authority
+from rigwright.gateway.clients import NO_KEY, VARIABLE, Way
+from rigwright.problems import printable
+from rigwright.serving.units import credential_path
+from roles import root
+
+LONGEST = 1 << 20  # bytes of a line of an answer
+PATIENCE = 600.0  # seconds without one
+Connect = Callable[[], http.client.HTTPConnection]
+
+
+class _Carried(http.client.HTTPConnection):
+    """HTTP over a channel of SSH's."""
+
+    def __init__(self, box: Box, port: int) -> None:
+        super().__init__("127.0.0.1", port)
+        self.box = box
+
+    def connect(self) -> None:
+        """Open the channel."""
+        channel = to_port(self.box, self.port)
+        channel.settimeout(PATIENCE)
+        self.sock: Any = channel
+
+
+@click.command()
+@INVENTORY
+@click.argument("model", required=False)
+@click.option("--message", "-m", help="Ask this, print the answer and end; without it, standard input if it is a file.")
+@click.option("--gateway", is_flag=True, help="Ask at the gateway's address, with the key in RIGWRIGHT_API_KEY.")
+@LIMIT
+def chat(inventory: str, model: str | None, message: str | None, gateway: bool, limit: str | None) -> None:
+    """Talk to an instance of INVENTORY's hosts (MODEL: its name), or with --gateway to a model; answers as they come.
+
+    Without --gateway over SSH, with the instance's own key, which stays in this process. An empty line ends it.
+    Exit status 1: there was no answer. 3: the host cannot be reached.
+    Example: rigwright chat ~/boxes/rig.py chat -m 'Are you there?'
+    """
+    interrupts.end_at_once(lambda: "\n")
+    if gateway:
+        found = [one for one in ways_of(inventory, limit, model) if one.listener]
+        if not found:
+            raise click.ClickException(f"{inventory}: no gateway offers that: declare one, or leave --gateway out")
+        way, key = found[0], os.environ.get(VARIABLE, NO_KEY)
+        if way.keyed and key == NO_KEY:
+            raise click.UsageError(f"{way.base} needs a key: export {VARIABLE}=...")
+        name, connect = way.model, lambda: _direct(way, inventory)
+    else:
+        judge, meant = of_instance(inventory, model)
+        reached, gone = boxes(inventory, limit, judge)
+        leave(gone)
+        (box,) = reached
+        instance = meant(box)
+        key, name, port = _key(box, instance), instance.model_name, instance.port
+        connect = lambda: _Carried(box, port)  # noqa: E731 (as the other one)
+    _talk(connect, key, name, message)
+
+
+def _key(box: Box, instance: Instance) -> str:
+    answer = root.run(box.target, f"cat {shlex.quote(credential_path(box.rig, instance))}", most=1 << 16)
+    if answer.status or not (lines := answer.lines):
+        raise click.ClickException(f"{box.name}: {instance.name} is not there yet: deploy first")
+    return lines[0]
+
+
+def _direct(way: Way, inventory: str) -> http.client.HTTPConnection:
+    parts = urlsplit(way.base)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE)
+    trusted = ssl.create_default_context()
+    ours = Path(inventory).resolve().parent / authority.FOLDER / authority.CERTIFICATE
+    if ours.is_file():
+        trusted.load_verify_locations(ours)
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=PATIENCE, context=trusted)
+
+
+def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
+    said: list[dict[str, str]] = []
+    alone = message is not None or not sys.stdin.isatty()
+    if not alone:
+        click.echo(f"{model}; an empty line ends it", err=True)
+    while question := (message or sys.stdin.read() if alone else input("> ")).strip():
+        said.append({"role": "user", "content": question})
+        begun, answer, pieces = time.monotonic(), "", 0
+        try:
+            for piece in streamed(connect(), key, {"model": model, "messages": said, "stream": True}):
+                pieces += 1
+                answer += piece
+                click.echo(shown(piece), nl=False)
+        except (*root.BROKEN, http.client.HTTPException, ValueError) as error:
+            click.echo(f"\nno answer: {printable(str(error))}", err=True)
+            raise click.exceptions.Exit(1) from None
+        click.echo()
+        if alone:
+            return
+        said.append({"role": "assistant", "content": answer})
+        click.echo(f"{pieces / max(time.monotonic() - begun, 1e-3):.0f} pieces/s", err=True)
+
+
+def streamed(connection: http.client.HTTPConnection, key: str, asked: dict[str, object]) -> Iterator[str]:
+    """Ask for a completion of a chat; yields the pieces of the answer as they come.
+
+    Raises:
+        OSError, http.client.HTTPException: there is no answer.
+        ValueError: it is none of OpenAI's protocol, or a refusal; the text is what was said.
+    """
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    connection.request("POST", "/v1/chat/completions", json.dumps(asked), headers)
+    response = connection.getresponse()
+    if response.status != 200:
+        raise ValueError(f"{response.status} {response.reason}: {response.read(2000).decode(errors='replace')}")
+    while line := response.readline(LONGEST):
+        if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
+            continue
+        told = json.loads(line[5:])
+        if "error" in told:
+            raise ValueError(str(told["error"]))
+        for choice in told.get("choices") or ():
+            delta = choice.get("delta") or {}
+            # some call what a model thinks by one name, some by the other
+            if piece := delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
+                yield str(piece)
+    connection.close()
+
+
+def shown(piece: str) -> str:
+    """A piece of an answer, without what could write elsewhere on a terminal than where it belongs."""
+    return "".join(one if one in "\n\t" else printable(one) for one in piece)

@@ -1,0 +1,206 @@
+"""`rigwright doctor`: what is wrong here and on the boxes, and the command that cures it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from checks.looking import Box, boxes, each
+from cli.calling import called
+from cli.declared import INVENTORY, LIMIT, named, rig_of
+from rigwright.declaration.rig import Rig
+from rigwright.declaration.secrets import exposed
+from rigwright.engines.log import betrayed
+from rigwright.host.preflight import refusals
+from rigwright.problems import printable
+from rigwright.serving.activation import goal
+from rigwright.serving.units import STOPPED
+from roles import root
+
+LINES = 200  # of an instance's journal that are read
+NAMED_AS_IDS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
+"""Keys that are tried without being named (ssh_config(5), IdentityFile)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong."""
+
+    what: str
+    cure: str = ""
+    """The command, or the edit, that cures it; empty where `what` says it."""
+
+    def __str__(self) -> str:
+        return printable(self.what) + (f"\n    cure: {printable(self.cure)}" if self.cure else "")
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+def doctor(inventory: str, limit: str | None) -> None:
+    """Say what is wrong with this machine, and with the hosts of INVENTORY, and the command that cures each.
+
+    It looks at what keeps deploys and services from working, from SSH keys to instances' logs; `check` proves much
+    more of a host that is reached. Nothing is changed. Exit status 0: nothing is wrong. 1: something is. 3: a host
+    cannot be reached.
+    Example: rigwright doctor ~/boxes/rig.py
+    """
+    hosts = named(inventory, limit)
+    rigs = {name: rig_of(name, data.get("rig")) for name, data in hosts.items()}
+    wrong = list(_here(hosts, rigs))
+    _say("this machine", wrong)
+    # pyinfra's gevent, which nothing before this needs
+    from roles.contact import meet
+
+    away: dict[str, list[Finding]] = {}
+    for name, data in hosts.items():
+        if found := _contact(inventory, name, data, meet):
+            away[name] = [found]
+    reached = [name for name in hosts if name not in away]
+    found_boxes, gone = boxes(inventory, ",".join(reached)) if reached else ([], [])
+    for name in gone:
+        user, place = _target(name, hosts[name])
+        away[name] = [Finding(f"it shows its host key, and does not let {user} in", f"ssh-copy-id {place}")]
+    for name, one in away.items():
+        _say(name, one)
+    seen = dict(
+        zip([box.name for box in found_boxes], each(found_boxes, lambda box: _there(inventory, box)), strict=True)
+    )
+    for name, found_there in seen.items():
+        _say(name, found_there)
+    if away:
+        sys.exit(3)
+    sys.exit(1 if wrong or any(seen.values()) else 0)
+
+
+def _say(where: str, found: list[Finding]) -> None:
+    if not found:
+        click.echo(f"{where}: nothing is wrong")
+    for one in found:
+        click.echo(f"{where}: {one}")
+
+
+def _target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
+    """The user who logs in, and what ssh and ssh-copy-id are told of a host."""
+    user, port = str(data.get("ssh_user") or "you"), data.get("ssh_port", 22)
+    at = f"{data['ssh_user']}@" if data.get("ssh_user") else ""
+    place = f"{at}{data.get('ssh_hostname') or name}"
+    return user, f"-p {port} {shlex.quote(place)}" if port != 22 else shlex.quote(place)
+
+
+def _here(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> Iterator[Finding]:
+    """What is wrong with the machine that deploys."""
+    agent = os.environ.get("SSH_AUTH_SOCK")
+    home = Path.home() / ".ssh"
+    if agent and not _answers(agent):
+        yield Finding(f"no SSH agent answers at SSH_AUTH_SOCK={agent}", 'eval "$(ssh-agent)" && ssh-add')
+    elif not agent and not any((home / one).exists() for one in NAMED_AS_IDS):
+        lacking = [name for name, data in hosts.items() if not data.get("ssh_key")]
+        if lacking:
+            what = f"no SSH key to log in with: no agent, none in {home}, and no ssh_key of {', '.join(lacking)}"
+            yield Finding(what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
+    for what, cure in exposed(rigs.values()).items():
+        yield Finding(what, cure)
+
+
+def _answers(agent: str) -> bool:
+    with closing(socket.socket(socket.AF_UNIX)) as tried:
+        try:
+            tried.settimeout(5)
+            tried.connect(agent)
+        except OSError:
+            return False
+    return True
+
+
+def _contact(inventory: str, name: str, data: Mapping[str, Any], meet: Any) -> Finding | None:
+    """Why a host is not logged in to."""
+    from roles.contact import Unreachable
+
+    try:
+        contact = meet(name, data)
+    except Unreachable as error:
+        return Finding(f"cannot be reached: {error}", f"ssh -v {_target(name, data)[1]} says where it stops")
+    if contact.found == contact.expected:
+        return None
+    known = f"another than {contact.expected.fingerprint}" if contact.expected else "which nothing here knows"
+    return Finding(
+        f"it shows the host key {contact.found.fingerprint}, {known}",
+        f"compare with `{contact.found.comparison}` on its console; then {called()} host-key "
+        f"{shlex.quote(inventory)} --limit {name} says what to declare",
+    )
+
+
+def _there(inventory: str, box: Box) -> list[Finding]:
+    """What is wrong with a host that lets us in."""
+    try:
+        if found := _root(box):
+            return [found]
+        return list(_box(f"{called()} {{}} --limit {box.name} {shlex.quote(inventory)}", box))
+    except (click.ClickException, root.Gone) as error:
+        return [Finding(f"it does not answer as it should: {getattr(error, 'message', error)}")]
+
+
+def _root(box: Box) -> Finding | None:
+    """Why commands are not root's there."""
+    answer = root.run(box.target, "id -u", limit=60)
+    if answer.lines == ["0"]:
+        return None
+    if not box.target.data.get("_sudo"):
+        return Finding("who logs in is not root", 'put "_sudo": True among its keys in the inventory')
+    said = answer.complaint or f"exit status {answer.status}"
+    user = box.target.data.get("ssh_user") or "USER"
+    line = shlex.quote(f"{user} ALL=(ALL) NOPASSWD: ALL")
+    return Finding(f"cannot become root ({said})", f"on the box, as root: echo {line} > /etc/sudoers.d/rigwright")
+
+
+def _box(again: str, box: Box) -> Iterator[Finding]:
+    """What keeps a host from being deployed to, and from serving.
+
+    Args:
+        again: A command line about this host, with `{}` where its verb goes.
+        box: The host.
+    """
+    box = box.ahead("facts", "served", "holder")
+    served, wanted = box.served(), box.desired()
+    if holder := box.holder():
+        yield Finding(str(holder))
+    for text in (*map(str, box.rig.bundle_faults), *refusals(wanted, time.time())):
+        yield Finding(text)
+    aim = goal(served, wanted.generation)
+    if served.activating and not served.job:
+        yield Finding("an activation was cut off", again.format("deploy"))
+    elif aim.number is None or aim.number != served.current:
+        yield Finding("it does not serve what the inventory declares", again.format("deploy"))
+    config = shlex.quote(f"{box.rig.roots.config}/{STOPPED}")
+    told = root.run(
+        box.target, f"ls {config} 2>/dev/null; [ ! -e /run/reboot-required ] || echo /reboot", limit=60
+    ).lines
+    if "/reboot" in told:
+        yield Finding("a reboot is pending", again.format("ssh") + " sudo reboot")
+    for one in box.rig.instances:
+        process = served.processes.get(one.unit)
+        if process is None or process.state == "active":
+            continue
+        if one.name in told:
+            yield Finding(f"{one.name} was stopped by hand", again.format("start") + f" {one.name}")
+            continue
+        command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
+        lines = root.run(box.target, command, limit=60).lines
+        causes = dict.fromkeys(
+            cause for line in lines for cause in betrayed(one.kind.causes, line) if not cause.harmless
+        )
+        why = "; ".join(cause.sentence for cause in causes) or f"its last words: {next(reversed(lines), 'none')[:200]}"
+        yield Finding(
+            f"{one.name} is {process.state} ({process.sub}): {why}", again.format("logs") + f" --instance {one.name}"
+        )

@@ -1,0 +1,184 @@
+"""`rigwright health`: how every instance is doing now, in detail, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import count
+
+import click
+
+from checks import Drift
+from checks.looking import Box, each
+from checks.results import STATUS, Conforms, worst
+from checks.survey.health import look
+from cli import interrupts
+from cli.clients import INSTANCE, chosen, reach
+from cli.declared import INVENTORY, LIMIT
+from cli.tables import lasting
+from rigwright.engines.log import Begun
+from rigwright.operate import health as judging
+from rigwright.operate.health import CardUse, Health
+from rigwright.problems import counted, printable
+from roles import root
+
+EVERY = 5.0  # seconds between two looks
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host; what there is of it where it was reached."""
+
+    name: str
+    verdict: Conforms
+    why: str = ""
+    """Why nothing is known of it; empty where something is."""
+    took_s: float = 0.0
+    instances: list[Health] = field(default_factory=list)
+    cards: tuple[CardUse, ...] = ()
+    cards_say: str = ""
+    """What is wrong with cards, as nvidia-smi says it."""
+    reboot: bool = False
+    """Whether one is pending."""
+    jobs: tuple[str, ...] = ()
+    """Long work that is under way."""
+    kv_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Instance -> tokens that its KV cache has room for, as its engine has said at its start."""
+
+
+def seen(box: Box, names: set[str]) -> Host:
+    """Look at a box."""
+    began = time.monotonic()
+    try:
+        found = look(box.target, box.rig)
+    except (ValueError, Drift, root.Gone) as error:
+        return Host(box.name, "not reached", printable(str(error)))
+    instances = [judging.health(found, one) for one in box.rig.instances if one.name in names]
+    there, say = judging.cards(found.cards)
+    well = all(one.well for one in instances) and not say
+    verdict: Conforms = "as declared" if well else "not as declared"
+    took = round(time.monotonic() - began, 3)
+    return Host(box.name, verdict, "", took, instances, there, say, found.reboot, found.jobs)
+
+
+def pools(box: Box) -> dict[str, int]:
+    """Instance -> tokens that its KV cache has room for; of those whose engine has said it."""
+    try:
+        said = box.served().said
+    except click.ClickException:
+        return {}
+    begun: dict[str, Begun] = {one.name: one.kind.begun(said.get(one.unit, ())) for one in box.rig.instances}
+    return {name: one.kv_tokens for name, one in begun.items() if one.kv_tokens}
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@INSTANCE
+@click.option("--json", "as_json", is_flag=True, help="For programs; with --watch a line each time.")
+@click.option("--watch", is_flag=True, help=f"Look again every {EVERY:g} s, until interrupted.")
+def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json: bool, watch: bool) -> None:
+    """Say of every instance of INVENTORY whether it computes: ready, loading, silent, wedged, failing, failed, stopped.
+
+    One look takes less than a second a box: each engine is asked for one token, and what it counts is read. Exit status
+    0: all are ready. 1: one is not, or a card is sick. 2: refused. 3: a host cannot be reached.
+    Example: rigwright health ~/boxes/rig.py --watch
+    """
+    found, gone = reach(inventory, limit)
+    names = {(box.name, one.name) for box, one in chosen(found, instance)}
+    if watch:
+        interrupts.end_at_once()
+    room = dict(zip((box.name for box in found), each(found, pools), strict=True))
+    earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
+    for number in count():
+        began = time.monotonic()
+        hosts = each(found, lambda box: seen(box, {name for host, name in names if host == box.name}))
+        hosts += [Host(name, "not reached", "cannot be reached") for name in gone]
+        rates = _rates(hosts, earlier, began)
+        if as_json:
+            click.echo(json.dumps([asdict(one) for one in hosts], indent=None if watch else 2))
+        else:
+            if watch:
+                click.echo(f"{chr(10) * (number > 0)}{time.strftime('%H:%M:%S')}")
+            for host in hosts:
+                _show(host, room.get(host.name, {}), rates)
+        if not watch:
+            sys.exit(STATUS[worst([host.verdict for host in hosts])])
+        time.sleep(max(0.0, EVERY - (time.monotonic() - began)))
+
+
+def _rates(
+    hosts: list[Host], earlier: dict[tuple[str, str], tuple[float, float | None]], now: float
+) -> dict[tuple[str, str], float]:
+    """Tokens a second since the look before, which is longer than one look."""
+    found = {}
+    for host in hosts:
+        for one in host.instances:
+            key, tokens = (host.name, one.instance), one.metrics.tokens
+            then, before = earlier.get(key, (0.0, None))
+            if tokens is not None and before is not None and tokens >= before:
+                found[key] = (tokens - before) / (now - then)
+            elif one.tokens_a_second is not None:
+                found[key] = one.tokens_a_second
+            earlier[key] = (now, tokens)
+    return found
+
+
+def figures(one: Health, room: int | None, rate: float | None) -> list[str]:
+    """What an engine counts, in words; what it does not count is left out."""
+    now, found = one.metrics, []
+    if now.kv_used is not None:
+        found.append(f"KV cache {now.kv_used:.0%}" + (f" of {room:,} tokens" if room else ""))
+    elif one.well:
+        found.append("KV cache n/a")
+    if now.running is not None:
+        found.append(f"{now.running:.0f} running, {now.waiting or 0:.0f} waiting")
+    if rate is not None:
+        found.append(f"{rate:.1f} tokens/s")
+    if (length := now.accept_length()) is not None:
+        found.append(f"accept length {length:.2f}")
+    if (hits := now.hit_rate()) is not None:
+        found.append(f"prefix hits {hits:.0%}")
+    if now.preemptions:
+        found.append(f"{counted(round(now.preemptions), 'preemption')}")
+    return found
+
+
+def card_words(card: CardUse) -> str:
+    """A card in words; what it does not say is left out."""
+    parts = []
+    if card.used_mib is not None and card.total_mib:
+        parts.append(f"{card.used_mib / 1024:.1f} of {card.total_mib / 1024:.1f} GiB")
+    if card.power_w is not None:
+        parts.append(f"{card.power_w:.0f}" + (f" of {card.limit_w:.0f} W" if card.limit_w is not None else " W"))
+    if card.temperature_c is not None:
+        parts.append(f"{card.temperature_c:.0f} C")
+    if card.busy_percent is not None:
+        parts.append(f"{card.busy_percent:.0f} % busy")
+    return f"GPU {card.index}: {', '.join(parts)}"
+
+
+def _show(host: Host, room: Mapping[str, int], rates: Mapping[tuple[str, str], float]) -> None:
+    if host.why:
+        click.echo(f"{host.name}: {host.why}")
+        return
+    for one in host.instances:
+        colour = "green" if one.well else "red"
+        state = click.style(one.state, fg=colour)
+        lasts = f" for {lasting(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
+        again = f", restarted {counted(one.restarts, 'time')}" if one.restarts else ""
+        click.echo(f"{host.name}  {one.instance}: {state}{lasts}{again}")
+        if one.note:
+            click.echo(f"    {printable(one.note)}")
+        if line := "; ".join(figures(one, room.get(one.instance), rates.get((host.name, one.instance)))):
+            click.echo(f"    {line}")
+        for error in one.errors:
+            click.echo(f"    {printable(error)}")
+    for card in host.cards:
+        click.echo(f"{host.name}  {card_words(card)}")
+    for line in (host.cards_say, "a reboot is pending" if host.reboot else "", *(f"{job} runs" for job in host.jobs)):
+        if line:
+            click.echo(f"{host.name}: {printable(line)}")

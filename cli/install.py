@@ -1,0 +1,69 @@
+"""`rigwright install` and `completion`: the command on the PATH, and what shells complete of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from cli.calling import NAME
+from rigwright.inventory import ROOT
+
+SHELLS = ("bash", "zsh", "fish")
+# where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)
+PLACES = {
+    "bash": "~/.local/share/bash-completion/completions/rigwright",
+    "fish": "~/.config/fish/completions/rigwright.fish",
+}
+EVERYBODYS = Path("/usr/local/bin")
+
+
+@click.command()
+@click.option(
+    "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder; without it one on your PATH."
+)
+def install(folder: Path | None) -> None:
+    """Put the command on your PATH, as `rigwright`: a link to this folder's `rig`.
+
+    Root gets it in /usr/local/bin, others in ~/.local/bin. Running it again changes nothing; removing the link undoes
+    it.
+    """
+    wanted = folder or (EVERYBODYS if os.geteuid() == 0 else Path.home() / ".local/bin")
+    link, program = wanted.expanduser().absolute() / NAME, ROOT / "rig"
+    try:
+        wanted.expanduser().mkdir(parents=True, exist_ok=True)
+        if link.is_symlink() and link.resolve() == program.resolve():
+            click.echo(f"{link} leads to {program} already")
+        elif link.is_symlink() or link.exists():
+            raise click.ClickException(
+                f"{link} exists, and is not this one: remove it, or name another folder with --to"
+            )
+        else:
+            link.symlink_to(program)
+            click.echo(f"{link} leads to {program}")
+    except OSError as error:
+        raise click.ClickException(f"{link}: {error.strerror}") from None
+    if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
+        click.echo(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
+    for shell in ("bash", "fish"):
+        click.echo(f"{shell} completes it after: {NAME} completion {shell} > {PLACES[shell]}")
+    click.echo(f"zsh completes it after:  {NAME} completion zsh > a file _{NAME} in a folder of your fpath")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print what SHELL needs to complete verbs, options and files.
+
+    Example: rigwright completion bash > ~/.local/share/bash-completion/completions/rigwright
+    """
+    from cli import main
+
+    made = get_completion_class(shell)
+    if made is None:  # click has all of SHELLS
+        raise click.ClickException(f"no completion for {shell}")
+    maker = made(main, {}, NAME, f"_{NAME.upper()}_COMPLETE")
+    # its own `source` would start bash to ask for its version
+    click.echo(maker.source_template % maker.source_vars())

@@ -1,0 +1,150 @@
+"""Reports of verbs that ask instances and judge their answers: a line a check, JSON, JUnit, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+
+import click
+
+from checks.results import STATUS, Conforms, worst
+from cli import junit as junit_file
+from cli.ending import Refused
+from cli.interrupts import STATUS as INTERRUPTED
+from rigwright.operate.verify import Finding, passed
+from rigwright.problems import printable
+
+SCHEMA = 1
+"""Of the JSON reports; a key that is gone, or means something else, raises it."""
+REFUSED = Refused.exit_code
+COLOURS = {"ok": "green", "fail": "red", "skip": "yellow"}
+
+
+@dataclass
+class Judged:
+    """One instance."""
+
+    instance: str
+    variant: str
+    gateway: bool = False
+    """Whether it was asked through the gateway."""
+    ended: str = ""
+    """Why not all was asked; empty where all was."""
+    refused: bool = False
+    """Whether nothing was asked, for somebody else is at it."""
+    foreign_tokens: int | None = None
+    """Of requests that were not ours meanwhile: figures with some are not its own; None where that is not known."""
+    checks: Sequence[Finding] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Conforms:
+        """Of it all."""
+        if self.ended:
+            return "not reached"
+        return "as declared" if passed(self.checks) else "not as declared"
+
+
+@dataclass
+class Host:
+    """One host."""
+
+    name: str
+    verdict: Conforms
+    instances: list[Judged] = field(default_factory=list)
+
+    @staticmethod
+    def of(name: str, instances: list[Judged]) -> Host:
+        """With the worst of its instances' verdicts."""
+        return Host(name, worst([one.verdict for one in instances]), instances)
+
+
+@dataclass
+class Report:
+    """All of them."""
+
+    schema: int
+    as_of: str
+    inventory: str
+    verdict: Conforms
+    interrupted: bool
+    hosts: list[Host]
+
+
+def line(host: str, instance: str, finding: Finding) -> None:
+    """Print what came of a check."""
+    word = click.style(f"{finding.verdict:<4}", fg=COLOURS.get(finding.verdict))
+    detail = f" ({finding.detail})" if finding.verdict == "ok" and finding.detail else ""
+    click.echo(f"  {word}  {host}  {instance}: {finding.title}{printable(detail)}")
+    if finding.verdict in ("fail", "skip"):
+        click.echo(f"        {printable(finding.detail)}")
+
+
+def finish(
+    inventory: str, hosts: list[Host], *, interrupted: bool, as_json: bool, junit: str | None, words: tuple[str, str]
+) -> None:
+    """Print what it all comes to, write what is to be written, and end with the exit status of it.
+
+    Args:
+        inventory: The inventory.
+        hosts: Those that were asked, and those out of reach.
+        interrupted: Whether somebody had enough.
+        as_json: Whether a report is printed as JSON.
+        junit: The file for one in JUnit's XML.
+        words: What a host is called that passes, and one that does not.
+    """
+    verdict = worst([host.verdict for host in hosts])
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    report = Report(SCHEMA, now, inventory, verdict, interrupted, hosts)
+    if as_json:
+        click.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+    else:
+        for host in hosts:
+            _summary(host, words)
+    if junit:
+        try:
+            junit_file.write(junit, _cases(report))
+        except OSError as error:
+            raise Refused(f"--junit: {junit}: {error.strerror}") from None
+    sys.exit(INTERRUPTED if interrupted else _status(hosts, verdict))
+
+
+def _status(hosts: list[Host], verdict: Conforms) -> int:
+    """The exit status: of who was refused and would have been reached it is that of a refusal."""
+    refused = [one for host in hosts for one in host.instances if one.refused]
+    lost = [host for host in hosts if not host.instances and host.verdict == "not reached"]
+    lost += [host for host in hosts if any(one.ended and not one.refused for one in host.instances)]
+    return REFUSED if refused and not lost else STATUS[verdict]
+
+
+def _summary(host: Host, words: tuple[str, str]) -> None:
+    if not host.instances:
+        click.echo(f"{host.name}: {'cannot be reached' if host.verdict == 'not reached' else 'no such instance'}")
+        return
+    for one in host.instances:
+        if one.ended:
+            click.echo(f"{host.name}: {one.instance}: not all was asked: {one.ended}")
+        if one.foreign_tokens:
+            click.echo(f"{host.name}: {one.instance}: {one.foreign_tokens} tokens meanwhile were of other requests")
+    checks = [check for one in host.instances for check in one.checks]
+    ok, failed, skipped = (sum(one.verdict == word for one in checks) for word in ("ok", "fail", "skip"))
+    word = words[host.verdict != "as declared"]
+    click.echo(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
+
+
+def _cases(report: Report) -> list[junit_file.Case]:
+    found = []
+    for host in report.hosts:
+        if not host.instances and host.verdict == "not reached":
+            found.append(junit_file.Case(host.name, "host", "is reached", 0.0, "cannot be reached"))
+        for one in host.instances:
+            for check in one.checks:
+                if check.verdict != "n/a":
+                    failure = check.detail if check.verdict == "fail" else ""
+                    skipped = check.detail if check.verdict == "skip" else ""
+                    found.append(junit_file.Case(host.name, one.instance, check.title, check.took_s, failure, skipped))
+            if one.ended:
+                found.append(junit_file.Case(host.name, one.instance, "all is asked", 0.0, one.ended))
+    return found

@@ -1,0 +1,147 @@
+"""What a run over hosts says in place of pyinfra: a line a host and step that changes something, on standard output."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from pyinfra.api.state import BaseStateCallback
+
+from cli.tables import styled
+from rigwright.problems import counted, printable
+
+LONGEST = 2000  # characters of a line that a host has had a part in
+PYINFRAS = re.compile(r"/pyinfra(_cli)?/")
+CONNECTING = ("host.py:connect", "client.py:get_host_keys")
+"""Where pyinfra says how it connects; what comes of that is said here."""
+NO_CONNECTION = re.compile(r"Could not connect \((.*)\)")
+PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
+COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+
+@dataclass
+class Host:
+    """What became of one host."""
+
+    unreached: str = ""
+    """Why there was no connection."""
+    step: str = ""
+    """The one that failed."""
+    errors: list[str] = field(default_factory=list)
+    """What was said of that, as lines."""
+    steps: int = 0
+    changed: int = 0
+    """How many of its steps changed something."""
+    ended: float = 0.0
+    """When its last step did, as time.monotonic has it."""
+
+
+class Output(BaseStateCallback, logging.Handler):
+    """Hears what pyinfra and the roles log, and what becomes of each step."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        logging.Handler.__init__(self)
+        self.hosts = {name: Host() for name in names}
+        self.began = time.monotonic()
+        self.started: dict[tuple[str, str], float] = {}
+        self.took: dict[tuple[str, str], float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a record; what pyinfra says of its own course is said otherwise."""
+        text, level = record.getMessage(), record.levelno
+        if PYINFRAS.search(record.pathname):
+            if level < logging.WARNING or f"{record.filename}:{record.funcName}" in CONNECTING:
+                return
+            if text.startswith("Traceback ") or ": executed " in text:
+                return
+            # of a function that a step calls it warns, and has the step fail
+            level = logging.ERROR
+        for line in text.splitlines():
+            found = PREFIXED.fullmatch(line)
+            name, said = (found[1], found[2]) if found and found[1] in self.hosts else ("", line)
+            said = _bounded(said)
+            if name and level >= logging.ERROR:
+                self.hosts[name].errors.append(said)
+            say(f"{name}: {said}" if name else said, COLOURS.get(level))
+
+    def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
+        """Keep why a host was not reached."""
+        said = _bounded(" ".join(str(error).split())).replace("[Errno None] ", "")
+        found = NO_CONNECTION.fullmatch(said)
+        self.hosts[host.name].unreached = found[1] if found else said
+        if len(self.hosts) > 1:  # of one host it is said at the end, which is now
+            say(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
+
+    def operation_host_start(self, state: Any, host: Any, op_hash: str) -> None:  # type: ignore[override]
+        """Note when a step began."""
+        self.started[host.name, op_hash] = time.monotonic()
+        self.hosts[host.name].errors.clear()
+
+    def operation_host_success(self, state: Any, host: Any, op_hash: str, retry_count: int = 0) -> None:  # type: ignore[override]
+        """Note when a step ended."""
+        self._ended(host.name, op_hash)
+
+    def operation_host_error(  # type: ignore[override]
+        self, state: Any, host: Any, op_hash: str, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        """Say which step has failed."""
+        took = self._ended(host.name, op_hash)
+        self.hosts[host.name].step = named(state, op_hash)
+        say(f"{host.name}: {named(state, op_hash)}: failed ({took:.1f} s)", "red")
+
+    def operation_end(self, state: Any, op_hash: str) -> None:  # type: ignore[override]
+        """Say which hosts a step has changed; pyinfra knows it now."""
+        for host in sorted(state.active_hosts, key=str):
+            if op_hash not in state.ops[host]:
+                continue
+            one = self.hosts[host.name]
+            one.steps += 1
+            if state.ops[host][op_hash].operation_meta.did_change():
+                one.changed += 1
+                say(f"{host.name}: {named(state, op_hash)} ({self.took[host.name, op_hash]:.1f} s)", "green")
+
+    def _ended(self, name: str, op_hash: str) -> float:
+        self.hosts[name].ended = now = time.monotonic()
+        self.took[name, op_hash] = now - self.started[name, op_hash]
+        return self.took[name, op_hash]
+
+    def done(self, names: Collection[str], changed: str = "changed") -> None:
+        """Say how much was done on hosts on which all went well."""
+        for name in sorted(names):
+            one = self.hosts[name]
+            took = (one.ended or time.monotonic()) - self.began
+            if one.changed:
+                say(f"{name}: {one.changed} of {counted(one.steps, 'step')} {changed} something ({took:.1f} s)")
+            else:
+                say(f"{name}: nothing to do ({counted(one.steps, 'step')}, {took:.1f} s)")
+
+    def would(self, state: Any, names: Collection[str]) -> None:
+        """Say what a run would change, of one that was only prepared."""
+        order = state.get_op_order()
+        for host in [one for one in state.inventory if one.name in names]:
+            ops = [op_hash for op_hash in order if op_hash in state.ops[host]]
+            changing = [one for one in ops if state.ops[host][one].operation_meta._maybe_is_change]
+            for op_hash in changing:
+                say(f"{host.name}: would change: {named(state, op_hash)}", "green")
+            self.hosts[host.name].steps, self.hosts[host.name].changed = len(ops), len(changing)
+        self.done(names, "would change")
+
+
+def named(state: Any, op_hash: str) -> str:
+    """A step, as the roles call it: `Base: Packages`."""
+    return ", ".join(sorted(state.op_meta[op_hash].names)).replace(" | ", ": ")
+
+
+def say(line: str, colour: str | None = None) -> None:
+    """Print a line, at once."""
+    click.echo(styled(line, fg=colour) if colour else line)
+
+
+def _bounded(text: str) -> str:
+    text = printable(click.unstyle(text))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"

@@ -1,0 +1,155 @@
+"""`rigwright report`: what of boxes may be shown to strangers, in one file for a forum or an issue."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from bench.speed import RATES
+from checks.catalogue import every
+from checks.looking import Box
+from checks.results import HostReport, Report
+from cli.clients import reach
+from cli.declared import INVENTORY, LIMIT
+from cli.ending import Refused
+from cli.measured import REACHED
+from rigwright.baseline import book
+from rigwright.baseline.compare import compared
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kinds
+from rigwright.engines.log import betrayed
+from rigwright.inventory import ROOT
+from rigwright.report import page
+from roles import root
+
+LINES = 2000  # of each instance's journal
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file, once you agree."
+)
+@click.option("--yes", is_flag=True, help="Write it without being asked.")
+def report(inventory: str, limit: str | None, output: Path | None, yes: bool) -> None:
+    """What of the boxes of INVENTORY helps others to help, and tells them nothing else: for a forum or an issue.
+
+    Versions, cards, the lock's digest, which checks do not hold, what `bench speed` measured, and which known symptoms
+    the logs have. Only what is on a list of ours gets in: no names of hosts, instances or models of your own, no
+    addresses, keys, prompts, serial numbers, and no line of a log. It is shown before it is written anywhere.
+    Exit status 0: all boxes are in it. 2: refused. 3: one cannot be reached, and the page says so.
+    Example: rigwright report ~/boxes/rig.py --output report.md
+    """
+    looked = _checked(inventory, limit)
+    found, gone = reach(inventory, limit)
+    by_name = {one.name: one for one in looked.hosts}
+    boxes = [_box(box, by_name.get(box.name), inventory) for box in found]
+    boxes += [page.Box({}, "", None, (), (), reached=False) for _ in gone]
+    day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    text = page.text(boxes, shipped(), metadata.version("rigwright"), day)
+    click.echo(text, nl=False)
+    if output and (yes or click.confirm(f"\nWrite this to {output}?")):
+        output.write_text(text)
+        click.echo(f"written to {output}", err=True)
+    if gone:
+        sys.exit(REACHED)
+
+
+def _checked(inventory: str, limit: str | None) -> Report:
+    """What the checks find.
+
+    Raises:
+        Refused: they do not run.
+    """
+    command = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=None)
+    try:
+        return TypeAdapter(Report).validate_json(done.stdout)
+    except ValidationError:
+        raise Refused(f"the checks did not run: {done.stderr.strip()[-2000:]}") from None
+
+
+def shipped() -> page.Shipped:
+    """What we ship, and may be named."""
+    catalog = Catalog.load([ROOT / "catalog"])
+    return page.Shipped(
+        variants=frozenset(catalog.variants),
+        engines=frozenset(kinds()),
+        cards=frozenset(card.name for card in catalog.cards.values()),
+        checks={one.id: one.title for one in every()},
+        rates=frozenset(RATES),
+    )
+
+
+def _box(box: Box, seen: HostReport | None, inventory: str) -> page.Box:
+    checks = seen.checks if seen else []
+    try:
+        pages = book.read(book.path(inventory, box.rig.name))
+    except book.Unreadable as error:
+        raise Refused(str(error)) from None
+    return page.Box(
+        versions=seen.versions if seen else {},
+        lock=box.rig.digest,
+        generation=seen.generation if seen else None,
+        cards=[card.name for card in box.rig.cards],
+        instances=[
+            page.Instance(
+                engine=one.engine.kind,
+                version=engine_version(box.rig, one),
+                variant=one.variant_name,
+                cards=len(one.cards),
+                measured=measured(pages.page(one.name)),
+                symptoms=symptoms(one, _journal(box, one)),
+            )
+            for one in box.rig.instances
+        ],
+        counts=Counter(result.verdict for result in checks),
+        red=list(dict.fromkeys(page.Verdict(one.id, one.severity) for one in checks if one.verdict == "fail")),
+    )
+
+
+def engine_version(rig: Rig, instance: Instance) -> str:
+    """That of what an instance is run from."""
+    if instance.env:
+        return next((env.version for env in rig.envs if env.name == instance.env), "")
+    return instance.artefacts[0].version if instance.artefacts else ""
+
+
+def measured(of: book.Page) -> page.Measured | None:
+    """The last run that counts, beside what was accepted."""
+    run = of.last
+    if run is None:
+        return None
+    before = of.before(run)
+    beside = {row.name: row for row in compared(run, before.runs)} if before else {}
+    rates = [
+        page.Rate(name, series.mean, row.before.mean, row.verdict) if row else page.Rate(name, series.mean, None, "")
+        for name, series in run.rates.items()
+        for row in (beside.get(name),)
+    ]
+    was = run.fingerprint
+    return page.Measured(run.date, rates, was.driver, was.power_w, was.lanes)
+
+
+def symptoms(instance: Instance, lines: list[str]) -> list[page.Symptom]:
+    """What lines of a log betray, by our own tables: nothing of the lines themselves."""
+    counted = Counter(cause for line in lines for cause in betrayed(instance.kind.causes, line))
+    return [page.Symptom(cause.means, cause.check, cause.harmless, times) for cause, times in counted.items()]
+
+
+def _journal(box: Box, instance: Instance) -> list[str]:
+    command = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={LINES}", f"--unit={instance.unit}"]
+    try:
+        return root.run(box.target, shlex.join(command)).lines
+    except root.Gone:
+        return []

@@ -1,0 +1,215 @@
+"""A run of deploy.py over hosts, in this process, with an output of our own."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import click
+import pyinfra
+from pyinfra.api.config import Config
+from pyinfra.api.connect import connect_all, disconnect_all
+from pyinfra.api.exceptions import OperationError, PyinfraError
+from pyinfra.api.operations import run_ops
+from pyinfra.api.state import State, StateStage
+from pyinfra.context import ctx_config, ctx_inventory, ctx_state
+from pyinfra_cli.exceptions import UnexpectedExternalError
+from pyinfra_cli.inventory import make_inventory
+from pyinfra_cli.util import load_deploy_file
+
+from cli import interrupts
+from cli.ending import Failed, Unreached
+from cli.output import Host, Output
+from rigwright.declaration.rig import Rig
+from rigwright.inventory import ROOT
+from rigwright.problems import printable
+from rigwright.serving import live
+from roles import root
+from roles.progress import progress
+
+DEPLOY = ROOT / "deploy.py"
+MOMENT = 10.0  # seconds within which a host on which something failed has to say what it serves
+AGAIN = "run the same command again"
+
+
+def run(
+    inventory: str, verb: str, rigs: Mapping[str, Rig], data: Mapping[str, object], *, dry: bool, diff: bool
+) -> None:
+    """Run deploy.py over hosts.
+
+    Args:
+        inventory: The file.
+        verb: What the run is called in messages.
+        rigs: The hosts that are meant, and what they are to be.
+        data: As pyinfra's `--data` gives it.
+        dry: Say what would be done, and do nothing.
+        diff: Show the lines of files that change.
+
+    Raises:
+        click.ClickException: the run is refused.
+        Failed: something failed on a host.
+        Unreached: a host was not reached.
+    """
+    output = Output(rigs)
+    _said_by(output)
+    state = State(check_for_changes=dry)
+    interrupts.end_at_once(lambda: interrupted(state))
+    serving: dict[str, str] = {}
+    try:
+        wrong = _run(state, output, inventory, rigs, data, dry=dry, diff=diff)
+        failed = {host for host in state.activated_hosts if wrong or host not in state.active_hosts}
+        serving = {host.name: _serving(host, rigs[host.name]) for host in failed}
+    finally:
+        if state.initialised:
+            disconnect_all(state)
+    names = {host.name for host in state.active_hosts} if not wrong else set()
+    if dry:
+        output.would(state, names)
+    else:
+        output.done(names)
+    _end(verb, output.hosts, names, serving, wrong, touched=state.current_stage >= StateStage.Execute)
+
+
+def _said_by(output: Output) -> None:
+    """Have what is logged, and how far jobs are, said as lines of ours."""
+    warnings.simplefilter("ignore")
+    pyinfra.is_cli = True
+    pyinfra.logger.setLevel(logging.INFO)
+    pyinfra.logger.propagate = False
+    pyinfra.logger.addHandler(output)
+    progress.alone()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+
+def _run(
+    state: State,
+    output: Output,
+    inventory: str,
+    names: Collection[str],
+    data: Mapping[str, object],
+    *,
+    dry: bool,
+    diff: bool,
+) -> str:
+    """Connect, prepare and run; returns what ended the run for all hosts, or nothing.
+
+    Raises:
+        click.ClickException: the run is refused.
+    """
+    sys.path.append(".")
+    state.cwd = os.getcwd()  # noqa: PTH109 (pyinfra joins it as text)
+    config = Config(DIFF=diff)
+    config.lock_current_state()
+    ctx_state.set(state)
+    ctx_config.set(config)
+    made = make_inventory(inventory, cwd=state.cwd, override_data=dict(data))
+    ctx_inventory.set(made)
+    state.init(made, config, initial_limit=[host for host in made if host.name in names])
+    state.add_callback_handler(output)
+    try:
+        state.set_stage(StateStage.Connect)
+        connect_all(state)
+        state.set_stage(StateStage.Prepare)
+        load_deploy_file(state, str(DEPLOY))
+        if not dry:
+            state.set_stage(StateStage.Execute)
+            run_ops(state)
+    except OperationError as error:
+        return _words(error)
+    except PyinfraError as error:
+        if not state.active_hosts:
+            return ""
+        if state.current_stage < StateStage.Execute:
+            raise click.ClickException(_words(error)) from None
+        return _words(error)
+    except UnexpectedExternalError as error:
+        return f"{type(error.exception).__name__}: {_words(error.exception)}; with -v the same command shows where"
+    return ""
+
+
+def _words(error: Exception) -> str:
+    said = [printable(line) for line in str(error).splitlines()]
+    return "\n".join(said) or type(error).__name__
+
+
+def _serving(target: Any, rig: Rig) -> str:
+    """What a host serves after something failed on it, in words; empty where it does not say."""
+    roots = rig.roots
+    try:
+        script = live.state_script(roots.config, roots.software, rig.starts)
+        found = live.parse(root.run(target, script, limit=MOMENT, whole=MOMENT).lines)
+    except (ValueError, *root.BROKEN):
+        return ""
+    if found.current is None:
+        return "nothing is served there"
+    up = sorted(
+        name.removeprefix("rigwright-").removesuffix(".service")
+        for name, process in found.processes.items()
+        if process.running and name.startswith("rigwright-")
+    )
+    return f"generation {found.current} is served ({', '.join(up)})" if up else "no instance runs there"
+
+
+def _end(
+    verb: str,
+    hosts: Mapping[str, Host],
+    fine: Collection[str],
+    serving: Mapping[str, str],
+    wrong: str,
+    *,
+    touched: bool,
+) -> None:
+    """Say what failed on which host, what is served there, and what to do.
+
+    Raises:
+        Failed: on a host that was reached.
+        Unreached: a host was not.
+    """
+    bad = {name: one for name, one in sorted(hosts.items()) if name not in fine}
+    if not bad:
+        return
+    lines = [f"{name}: {_told(one, serving.get(name, ''), wrong, touched)}" for name, one in bad.items()]
+    where = f"on {len(bad)} of {len(hosts)} hosts" if len(hosts) > 1 else f"on {next(iter(bad))}"
+    text = f"{verb} failed {where}"
+    if len(bad) == 1:
+        text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if len(hosts) == 1 else lines[0]}"
+    else:
+        text += "".join(f"\n  {line}" for line in lines)
+    raise (Unreached if any(one.unreached for one in bad.values()) else Failed)(text)
+
+
+def _told(one: Host, serving: str, wrong: str, touched: bool) -> str:
+    serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
+    if one.unreached:
+        return f"cannot be reached: {one.unreached}. Nothing was done there; {AGAIN} once it answers"
+    refused = [line for line in one.errors if line.startswith("refused: ")]
+    if refused and not one.step:
+        more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""
+        return f"{refused[0]}{more}. Nothing was changed there{serves}. Once that is put right, {AGAIN}"
+    reason = wrong or (one.errors[-1].strip() if one.errors else "the connection is gone")
+    what = f"{one.step}: {reason}" if one.step else reason
+    goes_on = f"{AGAIN}: it continues from there" if touched else AGAIN
+    return f"{what}{serves}. Once that is put right, {goes_on}"
+
+
+def interrupted(state: State) -> str:
+    """What is said of a run that Ctrl-C has ended."""
+    going = {task.host: task.text for task in progress.tasks if task.detached}
+    if going:
+        said = "; ".join(f"{host} goes on {_doing(text)}" for host, text in sorted(going.items()))
+        return f"\nStopped watching; {said}. The same command watches again.\n"
+    if state.current_stage < StateStage.Execute:
+        return "\nStopped; nothing was changed.\n"
+    return "\nStopped in the middle; the same command continues from there.\n"
+
+
+def _doing(text: str) -> str:
+    first = text.partition(" ")[0]
+    return text if first.endswith("ing") else f"with {text}"

@@ -1,0 +1,80 @@
+"""`rigwright url`: where a rig's models are asked, and what a client has to be told."""
+
+from __future__ import annotations
+
+import click
+
+from cli.calling import spelt
+from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.tables import show
+from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
+from rigwright.problems import unknown
+
+PAGE = "chrome-extension://jfgfiigpkhlkbnfnbobbkinehhfdhndo"
+"""Page Assist's origin: its number in Chrome's store."""
+
+
+def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, tuple[str, ...]]:
+    """The ways to the models of an inventory's hosts, with the origins that each host's gateway lets ask.
+
+    Raises:
+        click.ClickException: the inventory is refused, or nothing there has that name.
+    """
+    found: dict[Way, tuple[str, ...]] = {}
+    for name, data in named(inventory, limit).items():
+        rig = rig_of(name, data.get("rig"))
+        origins = rig.gateway.origins if rig.gateway else ()
+        found |= dict.fromkeys(ways(rig, str(data.get("ssh_hostname") or name)), origins)
+    if model is None:
+        return found
+    names = {one.model for one in found} | {one.instance for one in found if one.instance}
+    if model not in names:
+        raise click.UsageError(unknown("model or instance", model, names))
+    return {one: origins for one, origins in found.items() if model in (one.model, one.instance)}
+
+
+@click.command()
+@INVENTORY
+@click.argument("model", required=False)
+@click.option("--for", "client", type=click.Choice([*CLIENTS]), help="What this program has to be told.")
+@LIMIT
+def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:
+    """Where MODEL, or an instance, of INVENTORY's hosts is asked; all of them without. No host is contacted.
+
+    With --for, a configuration of that program for the first way there is: a gateway's where there is one. Keys are in
+    none: programs take them from RIGWRIGHT_API_KEY, and elsewhere YOUR-KEY stands for one.
+    Example: rigwright url ~/boxes/rig.py qwen3.6-27b --for openwebui > env
+    """
+    found = ways_of(inventory, limit, model)
+    if not found:
+        raise click.ClickException(f"{inventory}: nothing is served")
+    if client is None:
+        rows: list[tuple[str, ...]] = [
+            (one.host, one.model, one.base, "needed" if one.keyed else "none", one.listener or f"tunnel {one.instance}")
+            for one in found
+        ]
+        show(("host", "model", "address", "key", "by"), rows)
+        if any(one.instance for one in found):
+            click.echo(spelt(f"127.0.0.1 is the box's own: `rigwright tunnel {inventory} INSTANCE` brings it here"))
+        return
+    way, origins = next(iter(found.items()))
+    click.echo(CLIENTS[client].made(way), nl=False)
+    for note in notes(way, client, inventory, origins):
+        click.echo(spelt(note), err=True)
+
+
+def notes(way: Way, client: str, inventory: str, origins: tuple[str, ...]) -> list[str]:
+    """What whoever sets a client up has to know beside its configuration."""
+    found = [f"{CLIENTS[client].where}; {way.model} on {way.host}"]
+    if way.instance:
+        found.append(f"while `rigwright tunnel {inventory} {way.instance}` runs; for others declare a gateway")
+        found.append(f"key: `rigwright ssh --limit {way.host} {inventory}`, then read {way.instance}'s API key there")
+    elif way.keyed:
+        found.append(f"key: `rigwright keys {inventory} make NAME`; then export {VARIABLE}=...")
+    if way.base.startswith("https:"):
+        found.append(
+            f"the certificate is trusted by what `rigwright ca {inventory}` says, if it is your own authority's"
+        )
+    if client == "page-assist" and PAGE not in origins:
+        found.append(f'it is a page: "origins": ["{PAGE}"] lets it ask, in the gateway of {way.host}')
+    return found

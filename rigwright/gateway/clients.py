@@ -1,0 +1,161 @@
+"""What programs of many kinds are told to ask a rig: addresses, and a configuration for each."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from rigwright.declaration.rig import Rig
+
+VARIABLE = "RIGWRIGHT_API_KEY"
+"""The variable of the environment from which programs of ours, and configurations, take the key."""
+NO_KEY = "none"
+"""What goes in the place of a key where none is looked at: most clients do not start without."""
+QUESTION = [{"role": "user", "content": "Are you there?"}]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One model at one address."""
+
+    host: str
+    model: str
+    """The name that clients ask for."""
+    base: str
+    """The address that clients of OpenAI's protocol are given, with `/v1` at its end."""
+    keyed: bool
+    """Whether a key is looked at."""
+    listener: str = ""
+    """The gateway's; empty for an instance's own port, which is on the host's loopback interface alone."""
+    instance: str = ""
+    """The one whose own port it is; empty for the gateway."""
+
+    @property
+    def key(self) -> str:
+        """What stands in a configuration where the key goes."""
+        return "YOUR-KEY" if self.keyed else NO_KEY
+
+
+def ways(rig: Rig, place: str) -> Iterator[Way]:
+    """The ways to a rig's models: those of its gateway, then the ports of its instances.
+
+    Args:
+        rig: The rig.
+        place: The name or address by which the rig is reached.
+    """
+    for name, one in rig.gateway.listeners.items() if rig.gateway else ():
+        # of all its addresses, the one that is known to lead there
+        at = place if ip_address(one.address).is_unspecified else one.address
+        at = one.names[0] if one.tls and one.names else at
+        base = f"{'https' if one.tls else 'http'}://{_bracketed(at)}:{one.port}/v1"
+        for offer in rig.offers:
+            if not one.models or offer.name in one.models:
+                yield Way(rig.name, offer.name, base, one.keys, listener=name)
+    for instance in rig.instances:
+        base = f"http://127.0.0.1:{instance.port}/v1"
+        yield Way(rig.name, instance.model_name, base, True, instance=instance.name)
+
+
+def _bracketed(place: str) -> str:
+    return f"[{place}]" if ":" in place else place
+
+
+def _curl(way: Way) -> str:
+    body = json.dumps({"model": way.model, "messages": QUESTION, "stream": True})
+    command = ["curl", "--no-buffer", "--fail-with-body", "--config", "-", "--data", body]
+    # from standard input: arguments can be read by whoever is on the same machine
+    return (
+        f"{shlex.join([*command, f'{way.base}/chat/completions'])} <<END\n"
+        'header = "Content-Type: application/json"\n'
+        f'header = "Authorization: Bearer ${{{VARIABLE}:-{NO_KEY}}}"\n'
+        "END\n"
+    )
+
+
+def _python(way: Way) -> str:
+    return f"""\
+import os
+
+from openai import OpenAI
+
+client = OpenAI(base_url={json.dumps(way.base)}, api_key=os.environ.get("{VARIABLE}", "{NO_KEY}"))
+asked = {json.dumps(QUESTION)}
+for part in client.chat.completions.create(model={json.dumps(way.model)}, messages=asked, stream=True):
+    if part.choices:
+        print(part.choices[0].delta.content or "", end="", flush=True)
+print()
+"""
+
+
+def _node(way: Way) -> str:
+    return f"""\
+import OpenAI from "openai";
+
+const client = new OpenAI({{ baseURL: {json.dumps(way.base)}, apiKey: process.env.{VARIABLE} ?? "{NO_KEY}" }});
+const messages = {json.dumps(QUESTION)};
+const answer = await client.chat.completions.create({{ model: {json.dumps(way.model)}, messages, stream: true }});
+for await (const part of answer) process.stdout.write(part.choices[0]?.delta?.content ?? "");
+console.log();
+"""
+
+
+def _litellm(way: Way) -> str:
+    # JSON is YAML
+    parameters = {"model": f"openai/{way.model}", "api_base": way.base, "api_key": f"os.environ/{VARIABLE}"}
+    rows = [{"model_name": way.model, "litellm_params": parameters}]
+    return f"model_list: {json.dumps(rows)}\n"
+
+
+def _open_webui(way: Way) -> str:
+    values = {"ENABLE_OLLAMA_API": "false", "OPENAI_API_BASE_URL": way.base, "OPENAI_API_KEY": way.key}
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _cline(way: Way) -> str:
+    return _form({"API Provider": "OpenAI Compatible", "Base URL": way.base, "API Key": way.key, "Model ID": way.model})
+
+
+def _page_assist(way: Way) -> str:
+    return _form({"Provider Name": f"rigwright {way.host}", "Base URL": way.base, "API Key": way.key})
+
+
+def _form(fields: Mapping[str, str]) -> str:
+    return "".join(f"{label}: {value}\n" for label, value in fields.items())
+
+
+def _one_api(way: Way) -> str:
+    # one-api adds /v1 itself (relay/adaptor/openai of songquanpeng/one-api); 1 is its type of channel for OpenAI's
+    channel = {
+        "name": f"rigwright {way.host}",
+        "type": 1,
+        "key": way.key,
+        "base_url": way.base.removesuffix("/v1"),
+        "models": way.model,
+        "groups": ["default"],
+    }
+    return json.dumps(channel, indent=2) + "\n"
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program that asks."""
+
+    made: Callable[[Way], str]
+    """Its configuration."""
+    where: str
+    """Where that goes."""
+
+
+CLIENTS: Mapping[str, Client] = {
+    "curl": Client(_curl, "a line for a shell"),
+    "python": Client(_python, "a program, with `pip install openai`"),
+    "node": Client(_node, "a program (.mjs), with `npm install openai`"),
+    "litellm": Client(_litellm, "config.yaml of LiteLLM's proxy"),
+    "openwebui": Client(_open_webui, "variables of Open WebUI's environment, as for `docker run --env-file`"),
+    "cline": Client(_cline, "Cline's settings"),
+    "page-assist": Client(_page_assist, "Page Assist: Settings, OpenAI Compatible API, Add Provider"),
+    "one-api": Client(_one_api, "a channel of one-api's: what is posted to /api/channel/"),
+}

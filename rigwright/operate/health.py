@@ -1,0 +1,243 @@
+"""How instances are doing, from what one look at their host has told; all of it is a host's word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.log import Cause, faults
+from rigwright.engines.metrics import Metrics, read
+from rigwright.engines.request import ONE_TOKEN
+from rigwright.gateway.service import PROBE_TIMEOUT, ROUTER_RUNTIME
+from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.nvidia.cards import smi
+from rigwright.serving.units import credential_path
+
+State = Literal["ready", "loading", "silent", "wedged", "failing", "failed", "stopped", "stopping", "not there"]
+WEDGED = float(PROBE_TIMEOUT)
+"""Seconds without an answer and a step after which an engine is taken for wedged: the gateway's own patience."""
+ANSWER = 0.55
+"""Seconds that a look waits for one token: with the rest it takes less than one."""
+UNWELL = (500, 502, 503, 504)
+"""Answers of an engine that is not well, as the gateway's router judges them; whatever else it says, it answers."""
+CARD_FIELDS = (
+    "index",
+    "memory.used",
+    "memory.total",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+    "utilization.gpu",
+)
+CARDS = (f"--query-gpu={','.join(CARD_FIELDS)}", smi.FORMAT)
+
+
+@dataclass(frozen=True)
+class UnitSeen:
+    """A unit, as systemd knows it."""
+
+    load: str
+    active: str
+    sub: str
+    result: str
+    restarts: int
+    running: bool
+    since_s: float | None
+    """Seconds for which it has been in that state."""
+    memory: int | None
+    """Bytes of the whole service."""
+
+
+@dataclass(frozen=True)
+class EngineSeen:
+    """What came of asking an engine."""
+
+    status: int
+    """Of the answer of one token; 0 for none in time."""
+    error: str
+    took_s: float
+    before: tuple[str, ...]
+    """Lines of what it counts."""
+    after: tuple[str, ...]
+    apart_s: float
+    silent_s: float
+    """For which it has neither answered nor computed, as far as looks tell; 0 where it has."""
+    counts: bool
+    """Whether it could be seen whether it computes."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program has ended with."""
+
+    status: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a host."""
+
+    units: Mapping[str, UnitSeen]
+    engines: Mapping[str, EngineSeen]
+    """By instance; only of those whose unit runs."""
+    said: Mapping[str, tuple[str, ...]]
+    """Instance -> lines of its log that betray something."""
+    out: Mapping[str, str]
+    """Instance -> why the gateway has taken it out."""
+    cards: Answer
+    jobs: tuple[str, ...]
+    holder: str
+    reboot: bool
+
+
+@dataclass(frozen=True)
+class CardUse:
+    """A card now; None for what it does not say."""
+
+    index: int
+    used_mib: float | None
+    total_mib: float | None
+    power_w: float | None
+    limit_w: float | None
+    temperature_c: float | None
+    busy_percent: float | None
+
+
+@dataclass(frozen=True)
+class Health:
+    """An instance."""
+
+    instance: str
+    state: State
+    note: str
+    """Why it is called that, where that is not plain."""
+    since_s: float | None
+    restarts: int
+    memory_bytes: int | None
+    metrics: Metrics
+    tokens_a_second: float | None
+    """Made, during the look; None where that is not counted, or nobody asked."""
+    errors: tuple[str, ...]
+    """What its log betrays, each with what helps."""
+
+    @property
+    def well(self) -> bool:
+        """Whether it serves."""
+        return self.state == "ready"
+
+
+def asked(rig: Rig | None) -> dict[str, object]:
+    """What a look at a host asks (checks/survey/host/health.py); of one whose rig is not known, what anybody can."""
+    return {
+        "units": [one.unit for one in rig.instances] if rig else [],
+        "asks": [_ask(rig, one) for one in rig.instances] if rig else [],
+        "seconds": ANSWER,
+        "smi": list(CARDS) if rig is None or rig.cards else [],
+        "lock": DEPLOY_LOCK,
+        "out": f"{ROUTER_RUNTIME}/out",
+    }
+
+
+def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
+    path, names = instance.kind.steps(instance)
+    body = {"model": instance.model_name, **(ONE_TOKEN.body or {})}
+    return {
+        "name": instance.name,
+        "unit": instance.unit,
+        "at": instance.socket,
+        "key": credential_path(rig, instance),
+        "probe": ONE_TOKEN.path,
+        "body": json.dumps(body),
+        "counts": path,
+        "names": sorted(names.all),
+        "progress": sorted(names.progress),
+        "patterns": [one.said for one in faults(instance.kind.causes)],
+    }
+
+
+def health(look: Look, instance: Instance) -> Health:
+    """How one of a rig's instances is doing."""
+    unit, engine = look.units.get(instance.unit), look.engines.get(instance.name)
+    state, note = resting(unit) or (_engine(engine, look.out.get(instance.name, "")))
+    names = instance.kind.counts
+    now = read("\n".join(engine.after), names) if engine else Metrics()
+    then = read("\n".join(engine.before), names) if engine else Metrics()
+    rate = None
+    if engine and engine.apart_s > 0 and now.tokens is not None and then.tokens is not None and now.busy:
+        rate = round(max(0.0, now.tokens - then.tokens) / engine.apart_s, 1)
+    return Health(
+        instance=instance.name,
+        state=state,
+        note=note,
+        since_s=unit.since_s if unit else None,
+        restarts=unit.restarts if unit else 0,
+        memory_bytes=unit.memory if unit else None,
+        metrics=now,
+        tokens_a_second=rate,
+        errors=errors(look.said.get(instance.name, ()), instance.kind.causes),
+    )
+
+
+def errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:
+    """What lines betray, each once, the last first, with what helps."""
+    found = (cause for line in reversed(lines) for cause in faults(causes) if cause.said in line)
+    return tuple(dict.fromkeys(f"{cause.said}: {cause.text}" for cause in found))
+
+
+def resting(unit: UnitSeen | None) -> tuple[State, str] | None:
+    """The state of a unit that does not run, and why it is called that; None of one that does."""
+    if unit is None or unit.load == "not-found":
+        return "not there", "nothing of it is installed: deploy"
+    if unit.active == "failed":
+        return "failed", f"systemd gave up: {unit.result}"
+    if unit.active == "activating":
+        if unit.sub == "auto-restart" or unit.restarts:
+            return "failed", f"it ends and is started again: {unit.restarts} times, {unit.result}"
+        return "loading", ""
+    if unit.active in ("inactive", "deactivating"):
+        return ("stopped", "") if unit.active == "inactive" else ("stopping", "")
+    return None
+
+
+def _engine(engine: EngineSeen | None, out: str) -> tuple[State, str]:
+    if engine is None:
+        return "failing", "it was not asked"
+    if engine.status in UNWELL or engine.status in (401, 403):
+        return "failing", f"it answers {engine.status} to one token"
+    if engine.status:
+        return "ready", ""
+    if not engine.silent_s:
+        return "ready", f"busy: one token took more than {ANSWER:g} s, and it computes"
+    if engine.error not in ("", "no answer in time"):
+        return "failing", engine.error
+    if engine.counts and engine.silent_s >= WEDGED:
+        return "wedged", f"no answer and no step for {engine.silent_s:.0f} s"
+    if out:
+        return "wedged", f"the gateway has taken it out: {out}"
+    why = "no step was seen" if engine.counts else "it does not count steps"
+    return "silent", f"no answer for {engine.silent_s:.1f} s, and {why}; look again after {WEDGED:g} s"
+
+
+def cards(answer: Answer) -> tuple[tuple[CardUse, ...], str]:
+    """The cards that answer, and what is said of the others; nothing where nobody asked."""
+    if answer.status == 127 and not answer.out:
+        return (), ""
+    rows = [line for line in answer.out.splitlines() if smi.ROW.match(line.strip())]
+    failed = ""
+    try:
+        smi.answer(answer.status, answer.out, answer.err)
+    except ValueError as error:
+        failed = str(error)
+    found = []
+    for row in rows[:64]:
+        try:
+            index, *numbers = smi.fields(row, len(CARD_FIELDS))
+            found.append(CardUse(int(index), *(smi.number(text) for text in numbers)))
+        except (ValueError, TypeError) as error:
+            failed = failed or str(error)
+    return tuple(found), failed

@@ -1,0 +1,97 @@
+"""A host that tells and asks, and who is told of alerts: a webhook of the test's own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import requests
+
+from lab.hosts import Host
+from lab.labs import Lab
+
+TOKEN = "0123456789abcdef-watched"
+
+
+@dataclass
+class Told:
+    """What a webhook was told: path, Authorization, and Alertmanager's JSON of each call."""
+
+    port: int = 0
+    calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+
+    def of(self, path: str, alert: str) -> list[str]:
+        """What was said of an alert at a path, in order: firing, or resolved."""
+        return [
+            one["status"]
+            for at, _, body in list(self.calls)
+            if at == path
+            for one in body["alerts"]
+            if one["labels"]["alertname"] == alert
+        ]
+
+
+@contextmanager
+def webhook(address: str) -> Iterator[Told]:
+    """Listen for what Alertmanager tells while the block runs."""
+    told = Told()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.calls.append((self.path, self.headers.get("Authorization", ""), json.loads(body)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer((address, 0), Handler)
+    told.port = server.server_port
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def declared(lab: Lab, host: Host, told: Told, **server: object) -> dict[str, object]:
+    """What the host is declared to tell and to ask, and its gateway."""
+    at = f"http://{lab.gateway}:{told.port}"
+    receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
+    asks = {"allow": [f"{lab.gateway}/32"], "interval_s": 5, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
+    return {
+        "gateway": {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}},
+        "monitoring": {"address": host.address, "server": asks | server},
+    }
+
+
+def query(host: Host, expression: str) -> list[dict[str, Any]]:
+    """What Prometheus answers, from where it is allowed to be asked."""
+    url = f"http://{host.address}:9090/api/v1/query"
+    found = requests.get(url, params={"query": expression}, timeout=10).json()
+    assert found["status"] == "success", found
+    rows: list[dict[str, Any]] = found["data"]["result"]
+    return rows
+
+
+def all_answer(host: Host) -> Callable[[], bool]:
+    """Whether Prometheus has all of its targets, and each of them answers."""
+
+    def look() -> bool:
+        try:
+            rows = query(host, "up")
+        except requests.RequestException:
+            return False
+        jobs = {row["metric"]["job"] for row in rows}
+        return jobs == {"alertmanager", "blackbox", "node", "gateway", "engine", "probe"} and all(
+            row["value"][1] == "1" for row in rows
+        )
+
+    return look

@@ -1,0 +1,267 @@
+"""What the operator of a shipped inventory has: its file with addresses, hosts, and where all of it comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import conda, tiny_model, tiny_projector, wheels
+from lab.envs import OURS, suits
+from lab.hosts import Host, HostSpec
+from lab.hub import Hub
+from lab.index import Channel, Index
+from lab.labs import Lab
+from lab.nvidia import archive, from_nvidia, kernels, world
+from lab.nvidia.keys import Key
+from lab.nvidia.models import addresses
+from lab.wheels import Wheel
+from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.rig import Rig
+from rigwright.engines.llama_cpp.build import Build
+from rigwright.host.plan import desired
+from rigwright.inventory import ROOT, load, making
+from rigwright.nvidia.driver.tables import SHIPPED, tables
+from rigwright.supply.lock import Lock, text
+from tests.hosts.drivers import KERNELS, OLD
+from tests.hosts.layers import put_engine
+from tests.hosts.shipped import engine
+from tests.hosts.shipped.wheels import offered, stand_ins
+from tests.unit.checkpoints import WHOLE, safetensors
+from tests.unit.samples import facts
+from tests.unit.shipped import CHECKPOINTS, FILES
+
+RELEASE = "debian-13"
+SERIES = "3.13"
+"""Of its own Python."""
+PYTHON = "3.10.20"
+"""The catalogue's, which the channel says that its own is."""
+USER = "ops"
+"""Whom inventories log in as: may become root without a password."""
+INPUTS = """
+[inputs.driver-{system}]
+kind = "deb"
+version = "{version}"
+sources = ["nvidia:{path}"]
+"""
+ACCOUNT = f"""
+set -e
+useradd --create-home {USER}
+cp -r /root/.ssh /home/{USER}/
+chown -R {USER}: /home/{USER}/.ssh
+echo '{USER} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/{USER}
+"""
+
+
+@dataclass
+class Ground:
+    """What is served to all hosts while the block of `ground` runs."""
+
+    lab: Lab
+    key: Key
+    index: Index
+    hub: Hub
+    channel: Channel
+    own: Path
+    """The folder with the operator's own checkpoints, for `lock --from-dir`."""
+
+    @property
+    def mirrors(self) -> dict[str, list[str]]:
+        """An inventory's."""
+        shelf = self.lab.shelf_url
+        return {
+            "hub": [self.hub.url],
+            "index": [self.index.url],
+            "conda-forge": [self.channel.url],
+            "nvidia": [f"{shelf}/nvidia"],
+            "own": [f"{shelf}/{self.own.name}"],
+        }
+
+
+@contextmanager
+def ground(lab: Lab, key: Key, folder: Path) -> Iterator[Ground]:
+    """Have all of it, of a lab that is up; a machine without the Python that packages are locked for skips."""
+    interpreter = conda.find()
+    if not interpreter.wanted:
+        pytest.skip(f"{interpreter} is here alone, and environments are locked for CPython {conda.WANTED}")
+    conda.write(folder, interpreter, PYTHON)
+    own = lab.shelf / "own"
+    with Index(lab.gateway, _wheels()) as index, Hub(lab.gateway) as hub, Channel(lab.gateway, folder) as channel:
+        _models(hub, own, folder)
+        _drivers(lab, key)
+        yield Ground(lab, key, index, hub, channel, own)
+
+
+def _wheels() -> list[Wheel]:
+    """What boxes need of an index, the stand-ins among it."""
+    groups = Lock.load([ROOT / "locks"]).groups
+    own = [row for group in (*OURS, "hub-client") for row in groups[group]]
+    found = offered(row for row in own if suits(row, conda.Interpreter(Path(), f"{SERIES}.0", Path())))
+    wheels.keep(found, SERIES)
+    return [*found, *offered(stand_ins())]
+
+
+def _models(hub: Hub, own: Path, folder: Path) -> None:
+    """Publish models of the right names, in small; those without a repository lie in the operator's own folder."""
+    gguf, eye = folder / "tiny.gguf", folder / "eye.gguf"
+    tiny_model.write(gguf)
+    tiny_projector.write(eye)
+    made: dict[str, dict[str, bytes]] = {
+        name: {path: (eye if "mmproj" in path else gguf).read_bytes() for path in paths}
+        for name, paths in FILES.items()
+    }
+    for name, config in CHECKPOINTS.items():
+        content = {"config.json": json.dumps(config).encode(), "model.safetensors": safetensors(4096)}
+        made[name] = {path: content.get(path, b"{}") for path in WHOLE}
+    inputs = Catalog.load([ROOT / "catalog"]).inputs
+    for name, files in made.items():
+        if repository := inputs[name].repository:
+            hub.repository(repository, files, licence="apache-2.0")
+        else:
+            (own / name).mkdir(parents=True)
+            for path, content_ in files.items():
+                (own / name / path).write_bytes(content_)
+
+
+def _drivers(lab: Lab, key: Key) -> None:
+    """Have NVIDIA's archive hold a driver, and the kernels' headers beside it."""
+    known = tables(ROOT).archive(RELEASE)
+    debs = from_nvidia.debian(OLD[RELEASE])
+    debs += [deb for deb in kernels.kernels(KERNELS[RELEASE], "amd64") if "headers" in deb.name]
+    archive.write(lab.shelf / "nvidia" / known.path, debs, key, archive.Flat(known.key))
+
+
+@dataclass
+class Boxes:
+    """The hosts of one shipped inventory, and the operator's folder."""
+
+    made: Ground
+    name: str
+    folder: Path
+    hosts: dict[str, Host] = field(default_factory=dict)
+
+    @property
+    def inventory(self) -> Path:
+        """Its file, as its operator has it."""
+        return self.folder / f"{self.name}.py"
+
+    @property
+    def rigs(self) -> dict[str, Rig]:
+        """What it declares, by name; once it is locked."""
+        group: Any = runpy.run_path(str(self.inventory))["rigs"]
+        return {name: load(data["rig"]) for name, data in group}
+
+    def boot(self, *layers: str) -> None:
+        """Boot a host a rig, with its cards as the inventory declares them."""
+        with making("lock"):
+            group: Any = runpy.run_path(str(ROOT / "inventory" / f"{self.name}.py"))["rigs"]
+            rigs = {name: (load(data["rig"]), str(data["ssh_hostname"])) for name, data in group}
+        specs = [
+            HostSpec(
+                f"s{number}", RELEASE, layers, tuple(card.pci_ids[0] for card in rig.cards), kernels=KERNELS[RELEASE]
+            )
+            for number, (rig, _) in enumerate(rigs.values())
+        ]
+        up = self.made.lab.up(specs)
+        self.hosts = dict(zip(rigs, up, strict=True))
+        for name, (rig, _) in rigs.items():
+            _cards(self.hosts[name], rig)
+            self.hosts[name].run(ACCOUNT)
+            self.hosts[name].reboot()
+        self._write({address: self.hosts[name].address for name, (_, address) in rigs.items()})
+
+    def _write(self, moved: dict[str, str]) -> None:
+        """Write the inventory with its operator's addresses, catalogue and what is locked without `rigwright lock`."""
+        shipped = (ROOT / "inventory" / f"{self.name}.py").read_text()
+        words = re.sub(r'"(192\.0\.2\.[0-9]+)"', lambda found: json.dumps(moved[found[1]]), shipped)
+        words = words.replace("192.0.2.0/24", str(self.made.lab.subnet))
+        words, _ = re.subn(r'(?m)^    mirrors=\{"own": \[.*\]\},\n', "", words)
+        host = next(iter(self.hosts.values()))
+        known = self.folder / "known_hosts"
+        shared = {
+            "mirrors": self.made.mirrors,
+            "redirects": [self.made.hub.cdn_url],
+            "ssh_key": str(host.key),
+            "ssh_known_hosts_file": str(known),
+        }
+        given = "".join(f"    {name}={value!r},\n" for name, value in shared.items())
+        words = f"{words.rstrip().removesuffix(')').rstrip().rstrip(',')},\n{given})\n"
+        for noun in ("catalog/driver", "locks"):
+            (self.folder / noun).mkdir(parents=True)
+        self.inventory.write_text(words)
+        known.write_text("".join(one.known_hosts.read_text() for one in self.hosts.values()))
+        archived = tables(ROOT).archive(RELEASE)
+        tabled = SHIPPED.read_text().replace(archived.fingerprint, self.made.key.fingerprint)
+        (self.folder / "catalog/driver/driver.toml").write_text(tabled)
+        asked = INPUTS.format(system=RELEASE, version=OLD[RELEASE], path=archived.path)
+        (self.folder / "catalog/nvidia.toml").write_text(asked)
+
+    def lock(self) -> str:
+        """Lock it as its operator does, and put stand-ins in the place of wheels; returns what was said."""
+        rows = stand_ins()
+        given = self.folder / "locks/stand-ins.lock.toml"
+        given.write_text(text(rows, "tests/hosts/shipped"))
+        said = self.rigwright("lock", "--from-dir", str(self.made.own))
+        # no catalogue asks for it, so it was taken away
+        given.write_text(text(rows, "tests/hosts/shipped"))
+        return said
+
+    def rigwright(self, verb: str, *options: str) -> str:
+        """Run a verb over the inventory, as its operator does; returns what it said."""
+        environment = os.environ | {"PIP_INDEX_URL": self.made.index.url}
+        words = [sys.executable, "-m", "cli", verb, str(self.inventory), *options]
+        done = subprocess.run(words, capture_output=True, text=True, cwd="/", env=environment)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, f"{verb} ended with {done.returncode}: {said[-6000:]}"
+        return said
+
+    def compiled(self, engine_layer: str) -> None:
+        """Give boxes that serve by llama.cpp what they would compile."""
+        for name, rig in self.rigs.items():
+            cards = tuple(zip(addresses(rig.cards), [card.pci_ids[0] for card in rig.cards], strict=True))  # type: ignore[arg-type]
+            wanted = desired(rig, facts(os_version=RELEASE.partition("-")[2], pci_cards=cards))
+            for made in wanted.installations.values():
+                if isinstance(made, Build):
+                    self.hosts[name].run("mkdir -p /opt/rigwright/engines /var/lib/rigwright")
+                    if made.cuda:
+                        engine.put(self.hosts[name], engine_layer, made)
+                    else:
+                        put_engine(self.hosts[name], engine_layer)
+
+    def computing(self) -> None:
+        """Have the driver say that instances compute on their cards, as their processes hold them."""
+        for name, rig in self.rigs.items():
+            host, cards = self.hosts[name], addresses(rig.cards)  # type: ignore[arg-type] # one for each
+            for one in rig.instances:
+                pid = host.run(f"systemctl show --property=MainPID --value {one.unit}").strip()
+                for index in one.cards:
+                    host.run(f"echo {pid} 1000 > /run/lab/cards/{cards[index]}.apps")
+
+    def destroy(self) -> None:
+        """Take the hosts away."""
+        for host in self.hosts.values():
+            host.destroy()
+
+
+def _cards(host: Host, rig: Rig) -> None:
+    """Say of a host's cards what the inventory says of them: lanes, bridges, memory, and the processor near each."""
+    where = addresses(host.spec.cards)
+    for index, card in enumerate(rig.cards):
+        said: dict[str, object] = {"vram_mib": card.vram_mib}
+        if rig.driver.pcie_link_width:
+            said["lanes"] = rig.driver.pcie_link_width[index]
+        for pair in rig.driver.nvlinks:
+            if index in pair:
+                (other,) = set(pair) - {index}
+                said |= {"bridge": where[other], "nvlinks": 2, "nvlinks_max": 2}
+        world.change(host, where[index], **said)

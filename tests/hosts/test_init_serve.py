@@ -1,0 +1,41 @@
+"""`rigwright init --serve` takes a box from nothing to an address: looked at, locked, validated, deployed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.labs import Lab
+from lab.shelf import MODEL
+from lab.tiny_model import ANSWER
+from tests.hosts.conftest import Boot
+from tests.hosts.support import api_key, check, served
+from tests.hosts.test_init import init
+
+# one release is enough: what is tested here runs on this machine
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+
+
+def test_a_box_is_served_from_one_command(lab: Lab, boot: Boot, engine_layer: str, tmp_path: Path) -> None:
+    host = boot(engine_layer)
+    (tmp_path / "catalog").mkdir()
+    asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{lab.shelf_url}/{MODEL}"]\n'
+    (tmp_path / "catalog/box.toml").write_text(asked)
+    done = init(host, tmp_path, "--name", "box", "--variant", "llamacpp/demo", "--serve")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-6000:]
+    assert [line for line in done.stdout.splitlines() if line.startswith("==> ./rig ")] == [
+        f"==> ./rig {verb} box.py" for verb in ("lock", "validate", "deploy")
+    ]
+    assert "tiny-rig answers at http://127.0.0.1:8020/v1 on the box" in done.stdout
+    # what it says is what answers: the address, the name and where the key lies
+    (key,) = [line.split()[-4] for line in done.stdout.splitlines() if line.endswith("# the key")]
+    assert host.run(f"cat {key}").strip() == api_key(host)
+    body = json.dumps({"model": "tiny-rig", "messages": [{"role": "user", "content": "Hello?"}]})
+    asks = f"curl -sf -H \"Authorization: Bearer $(cat {key})\" -H 'Content-Type: application/json' -d '{body}'"
+    answer = json.loads(host.run(f"{asks} http://127.0.0.1:8020/v1/chat/completions"))
+    assert answer["choices"][0]["message"]["content"].strip() == ANSWER
+    assert served(host)
+    assert "FAIL" not in check(tmp_path / "box.py").values()

@@ -1,0 +1,112 @@
+"""Each inventory that is shipped comes up: locked, deployed on hosts with stand-in cards, checked, and left alone.
+
+What no throwaway host can do is in docs/evidence.md, "Not shown", by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.nvidia.keys import Key
+from rigwright.declaration.rig import Instance, Rig
+from tests.hosts.shipped.ground import RELEASE, Boxes, Ground, ground
+from tests.hosts.support import api_key, deploy, red_lines
+
+pytestmark = pytest.mark.parametrize("release", [RELEASE], indirect=True)
+SAID = {"llama.cpp": "The rig is alive", "vllm": "alive"}
+"""What the real llama.cpp says with the tiny model, and what stands in for vLLM says."""
+LACKING = {"L03"}
+"""What is red on such hosts: the Python of their channel is this machine's, and is of another patch release."""
+NAMES = [
+    pytest.param("rig3090", marks=pytest.mark.all_only),
+    pytest.param("rig2080ti", marks=pytest.mark.all_only),
+    pytest.param("rig5090", marks=pytest.mark.all_only),
+    pytest.param("rig5090two", marks=pytest.mark.all_only),
+    pytest.param("rig5090solo", marks=pytest.mark.all_only),
+    pytest.param("fleet", marks=pytest.mark.all_only),
+]
+
+
+@pytest.fixture(scope="module")
+def made(lab: Lab, key: Key, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """What all of them are fetched from."""
+    lab.up([])  # its network, for what is served there
+    with ground(lab, key, tmp_path_factory.mktemp("channel")) as found:
+        yield found
+
+
+@pytest.fixture
+def boxes(made: Ground, undriven_layer: str, name: str, tmp_path: Path) -> Iterator[Boxes]:
+    """The hosts of one of them, with all there but what a deploy brings to boxes with cards."""
+    one = Boxes(made, name, tmp_path / "box")
+    try:
+        one.boot(undriven_layer)
+        yield one
+    finally:
+        one.destroy()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_comes_up(boxes: Boxes, engine_layer: str, name: str) -> None:
+    boxes.lock()
+    assert boxes.rigwright("validate").endswith("valid\n")
+    boxes.compiled(engine_layer)
+    planned = json.loads(boxes.rigwright("plan", "--json"))
+    assert {host["host"]: host["refused"] for host in planned} == {host: [] for host in boxes.hosts}
+    # as its first lines say: one box of a fleet, and when that serves all
+    for limit in (["--limit", "rig3090-two"], []) if name == "fleet" else ([],):
+        run = deploy(boxes.inventory, "--yes", "--data", "reboot=true", *limit)
+        assert run.status == 0, run.said[-6000:]
+    if name == "fleet":
+        fetched_once(boxes.made)
+    for rig in boxes.rigs.values():
+        comes_up(boxes.hosts[rig.name], rig)
+    boxes.computing()
+    assert {check for check in red_lines(boxes.inventory) if check not in LACKING} == set()
+    again = deploy(boxes.inventory)
+    assert (again.status, again.changed) == (0, []), again.said[-6000:]
+
+
+def comes_up(host: Host, rig: Rig) -> None:
+    """Assert that a box serves all that it declares, through its gateway too, and that its cards are set so."""
+    assert [answer(host, one) for one in rig.instances] == [SAID[one.kind.name] for one in rig.instances]
+    found = limits(host)
+    assert found == [now if limit is None else limit for now, limit in zip(found, rig.power_limits, strict=True)]
+    for listener in rig.gateway.listeners.values() if rig.gateway else ():
+        assert through(host, listener.port) == (401 if listener.keys else 200)
+
+
+def fetched_once(made: Ground) -> None:
+    """Assert that what boxes share came from outside to one of them alone."""
+    assert len([one for one in made.index.fetched if one.startswith("vllm-0.21.0")]) == 1
+    weights = [one.path for one in made.hub.asked if "int4-AutoRound/resolve" in one.path and one.method == "GET"]
+    assert len([path for path in weights if "model.safetensors" in path]) == 1
+
+
+def answer(host: Host, one: Instance) -> str:
+    """What an instance says to a question, at its own port and with its key."""
+    body = json.dumps({"model": one.model_name, "messages": [{"role": "user", "content": "Hello?"}]})
+    asked = f"curl -sf -H 'Authorization: Bearer {api_key(host, one.name)}' -H 'Content-Type: application/json'"
+    said = json.loads(host.run(f"{asked} -d '{body}' http://127.0.0.1:{one.port}/v1/chat/completions"))
+    return str(said["choices"][0]["message"]["content"]).strip()
+
+
+def through(host: Host, port: int) -> int:
+    """The status of a question to a gateway from another machine, without a key, by a client with its own name for the
+    model.
+    """
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello?"}]}
+    return requests.post(f"http://{host.address}:{port}/v1/chat/completions", json=body, timeout=60).status_code
+
+
+def limits(host: Host) -> list[float]:
+    """The cards' power limits, W."""
+    said = host.run("nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits")
+    return [float(limit) for limit in said.split()]

@@ -1,0 +1,151 @@
+"""Ladders and speed of real engines, as an operator asks for them, and `vllm bench serve` beside."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.ladder import Loaded, Rung
+from bench.load import CHAT
+from lab.hosts import Host
+from rigwright.baseline import book
+from rigwright.inventory import ROOT
+from tests.hosts import vllm_box
+from tests.hosts.support import main_pid, served, until
+from tests.hosts.vllm_box import Ground
+from tests.unit import chat_engine
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+JOBS = "systemctl list-units --all --plain --no-legend 'rw-*'"
+STREAMS, TOKENS, TURNS = 4, 150, 6
+
+
+def rigwright(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a verb to its end."""
+    command = [sys.executable, "-m", "cli", *map(str, words)]
+    done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    print(done.stdout, done.stderr)
+    return done
+
+
+def ladders(file: Path) -> Any:
+    return json.loads(file.read_text())["ladders"][0]
+
+
+def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, converged: Host) -> None:
+    folder = inventory.parent
+    before = main_pid(converged)
+    files = ("--json", folder / "l.json", "--csv", folder / "l.csv")
+    done = rigwright("load", inventory, "--streams=1,4,8", "--seconds=4", "--workload=short", *files)
+    assert done.returncode == 0, done.stderr
+    steps = ladders(folder / "l.json")["instances"][0]["steps"]
+    assert [step["max_concurrency"] for step in steps] == [1, 4, 8]
+    assert all(step["completed"] and not step["failed"] and not step["contaminated"] for step in steps)
+    # four slots: the others wait, and that is said
+    assert max(step["running"] for step in steps) == 4
+    assert steps[2]["waiting"] >= 1
+    assert "8 streams on 4 slots: up to" in done.stdout
+    assert len(list(csv.DictReader((folder / "l.csv").open()))) == 3
+
+    done = rigwright("bench", "speed", inventory, "--accept")
+    assert done.returncode == 0, done.stderr
+    assert "accepted: 1 runs of 1 starts of the engine" in done.stdout
+    (run,) = book.read(book.path(str(inventory), "box")).page("chat").runs
+    assert run.counts
+    assert {f"{count} 100/500" for count in ("1 stream", "2 streams", "4 streams")} <= set(run.rates)
+    assert (run.fingerprint.driver, run.fingerprint.cards) == ("", ())
+
+    # nothing was restarted, and no job is left
+    assert main_pid(converged) == before
+    assert converged.run(JOBS) == ""
+
+    converged.run("systemctl restart rigwright-chat")
+    until(lambda: served(converged), "serving")
+    done = rigwright("bench", "speed", inventory, "--accept")
+    assert "accepted: 2 runs of 2 starts of the engine" in done.stdout
+    done = rigwright("bench", "speed", inventory)
+    assert done.returncode in (0, 1), done.stderr
+    assert "noise" not in done.stderr
+    assert len(book.read(book.path(str(inventory), "box")).page("chat").runs) == 3
+
+
+def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Path, converged: Host) -> None:
+    file = inventory.parent / "l.json"
+    words = ["load", str(inventory), "--streams=1,2", "--seconds=60", "--json", str(file)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli", *words], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as verb:
+        assert verb.stderr
+        for line in verb.stderr:
+            if "step 1 of 2" in line:
+                break
+        until(lambda: "rw-client-chat" in converged.run(JOBS), "loading")
+        verb.send_signal(signal.SIGINT)
+        said = verb.communicate(timeout=60)[0]
+    assert verb.returncode == 130, said
+    assert "not complete: interrupted, after 0 of 2 steps" in said
+    assert (ladders(file)["complete"], ladders(file)["ended"]) == (False, "interrupted")
+    until(lambda: converged.run(JOBS) == "", "without a job")
+    assert served(converged)
+    # and nobody holds the deploy lock any more
+    assert rigwright("load", inventory, "--streams=1", "--seconds=1").returncode == 0
+
+
+def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
+    inventory = vllm_box.write(tmp_path, vllm_host, vllm)
+    done = rigwright(
+        "load", inventory, "--streams=1,8", "--seconds=5", "--workload=short", "--json", tmp_path / "l.json"
+    )
+    assert done.returncode == 0, done.stderr
+    (one,) = ladders(tmp_path / "l.json")["instances"]
+    assert one["max_num_seqs"] == 4
+    assert max(step["running"] for step in one["steps"]) == 4
+    assert 0 < max(step["kv"] for step in one["steps"]) < 1
+    assert one["steps"][1]["waiting"] >= 1
+    assert not any(step["contaminated"] or step["failed"] for step in one["steps"])
+
+
+def test_figures_are_those_of_vllm_bench_serve(vllm_host: Host) -> None:
+    """Beside each other on a server of fixed timing, held within 5 %: both in the host, by its engine's environment."""
+    put(vllm_host, "/root/engine.py", Path(chat_engine.__file__).read_text())
+    put(vllm_host, "/root/load.py", (ROOT / "bench/load.py").read_text())
+    put(vllm_host, "/root/key", chat_engine.KEY)
+    start = "systemd-run --quiet --unit=stand-in --property=StandardOutput=file:/root/port"
+    vllm_host.run(f"{start} python3 -I /root/engine.py 1 0.02")
+    port = until(lambda: vllm_host.run("cat /root/port 2>/dev/null || true").strip(), "a stand-in that serves", 20)
+    asked = {"at": f"127.0.0.1:{port}", "key_file": "/root/key", "slots": 0, "streams": STREAMS, "requests": TURNS}
+    asked |= {"prompt_tokens": 0, "output_tokens": 0, "seed": 1, "path": CHAT, "model": "m"}
+    told = json.dumps(asked | {"prompts": [["say it", TOKENS]]})
+    ours = Loaded.model_validate_json(vllm_host.run(f"python3 -I /root/load.py {shlex.quote(told)}"))
+    python = vllm_host.run("ls -d /opt/rigwright/engines/vllm-*/env").strip() + "/bin/python"
+    tokenizer = vllm_host.run("dirname $(find /srv/models -name tokenizer.json | head -n 1)").strip()
+    words = f"bench serve --backend openai-chat --endpoint {CHAT} --base-url http://127.0.0.1:{port} --model m"
+    words += f" --tokenizer {tokenizer} --dataset-name random --random-input-len 10 --random-output-len {TOKENS}"
+    words += f" --num-prompts {STREAMS * TURNS} --max-concurrency {STREAMS} --num-warmups 0 --save-result"
+    words += " --percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 90,99"
+    words += " --result-dir /root --result-filename theirs.json"
+    environment = f"OPENAI_API_KEY={chat_engine.KEY} HF_HUB_OFFLINE=1 TORCHDYNAMO_DISABLE=1 VLLM_NO_USAGE_STATS=1"
+    program = "from vllm.entrypoints.cli.main import main; main()"
+    vllm_host.run(f"cd /root && {environment} {python} -c {shlex.quote(program)} {words}")
+    theirs = json.loads(vllm_host.run("cat /root/theirs.json"))
+    found = Rung.of(STREAMS, ours, ()).figures()
+    names = ["duration", "completed", "total_output_tokens", "request_throughput", "output_throughput"]
+    # percentiles of gaps are those of the machine's own jitter
+    names += [f"{share}_{what}_ms" for what in ("ttft", "tpot", "e2el") for share in ("mean", "median", "p90", "p99")]
+    names += ["mean_itl_ms", "median_itl_ms"]
+    for name in names:
+        print(f"{name}: {found[name]:.2f} {theirs[name]:.2f}")
+    assert {name: found[name] for name in names} == pytest.approx({name: theirs[name] for name in names}, rel=0.05)
+
+
+def put(host: Host, path: str, text: str) -> None:
+    """Write a file on a host."""
+    subprocess.run(host.ssh_command(f"cat > {shlex.quote(path)}"), input=text, text=True, check=True)

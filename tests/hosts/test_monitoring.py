@@ -1,0 +1,140 @@
+"""A box is watched: targets answer, who is to be told is told of a fault that is made, and of it nothing is left."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+import requests
+
+from lab.dashboards import PAGES
+from lab.hosts import Host
+from lab.labs import Lab
+from lab.tiny_model import ANSWER
+from rigwright.monitoring import conf
+from rigwright.monitoring.service import KINDS, unit_name
+from tests.hosts.gateway_box import rigwright
+from tests.hosts.monitoring_box import TOKEN, all_answer, declared, query, webhook
+from tests.hosts.support import checked, deploy, plan, red, red_lines, until, write_inventory
+from tests.unit.test_monitoring_rules import SERVER, tests_of_rules
+
+pytestmark = pytest.mark.all_only
+# what packages, units and settings of ours are on the host, and what the packages' own scripts make
+TRACES = (
+    "ls -d /etc/prometheus /var/lib/prometheus /var/log/prometheus /etc/rigwright/monitoring /etc/default/prometheus* "
+    "/var/lib/rigwright/monitoring /var/lib/rigwright/metrics /etc/systemd/system/*prometheus* /etc/rc?.d/*prometheus* "
+    "/etc/systemd/system/multi-user.target.wants/*rometheus* /etc/systemd/system/rigwright_* 2>/dev/null; "
+    "dpkg-query -W '*prometheus*' 2>/dev/null; getent passwd | grep -E 'prometheus|rigwright_'; "
+    "getent group | grep -E 'prometheus|rigwright_'; ss -Hltn | awk '{ print $4 }' | sort"
+)
+UNITS = " ".join(unit_name(name) for name in KINDS)
+MINUTES = 60.0
+
+
+def listening(host: Host) -> set[str]:
+    """Who of what watches listens, and where."""
+    rows = [line.split() for line in host.run("ss -Hltnp").splitlines()]
+    return {row[3] for row in rows if "prometheus" in row[-1]}
+
+
+def judged(host: Host) -> None:
+    """Have the host's own promtool judge our rules by their cases: a developer's machine may have none."""
+    host.run("mkdir /root/rules")
+    for name, text in (("rules.yml", conf.rules(SERVER, "# ours")), ("tests.yml", json.dumps(tests_of_rules()))):
+        packed = base64.b64encode(text.encode()).decode()
+        host.run(f"echo {packed} | base64 -d > /root/rules/{name}")
+    host.run("cd /root/rules && promtool test rules tests.yml && rm -r /root/rules")
+
+
+def answer(host: Host) -> str:
+    """What the model says through the gateway."""
+    asked = {"model": "tiny-rig", "messages": [{"role": "user", "content": "Are you there?"}]}
+    url = f"http://{host.address}:8000/v1/chat/completions"
+    assert "data: [DONE]" in requests.post(url, json={**asked, "stream": True}, timeout=60).text
+    said = requests.post(url, json=asked, timeout=60)
+    return str(said.json()["choices"][0]["message"]["content"]).strip()
+
+
+def unshown(host: Host) -> list[str]:
+    """Panels of dashboards that have nothing to show: none but those of cards, of vLLM, and of alerts that fire."""
+    return [
+        f"{name}: {graph.title}"
+        for name, (_, _, graphs) in PAGES.items()
+        for graph in graphs
+        if not re.search("DCGM_|vllm:|rig:ttft|ALERTS", graph.expr)
+        and not query(host, graph.expr.replace("$box", ".*").replace("$instance", ".*"))
+    ]
+
+
+def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    before = converged.run(TRACES, check=False)
+    (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
+    with webhook(lab.gateway) as told:
+        inventory = write_inventory(tmp_path, lab, converged, **declared(lab, converged, told))
+        planned = plan(inventory).planned
+        run = deploy(inventory)
+        assert run.status == 0, run.said
+        assert run.changed == planned
+        assert deploy(inventory).changed == plan(inventory).planned == []
+        own = {f"{converged.address}:9100", f"{converged.address}:9090", "127.0.0.1:9093", "127.0.0.1:9115"}
+        assert listening(converged) == own
+        until(all_answer(converged), "every target answers")
+        (engine,) = query(converged, 'up{job="engine"}')
+        assert {key: engine["metric"][key] for key in ("box", "instance", "variant", "model", "kind")} == {
+            **{"box": "box", "instance": "chat", "variant": "llamacpp/demo", "model": "tiny-rig"},
+            "kind": "llama.cpp",
+        }
+        assert query(converged, 'rig:running{instance="chat"}')
+
+        # whoever is not declared is not let in
+        with pytest.raises(requests.RequestException):
+            requests.get(f"http://{converged.address}:9100/metrics", timeout=3)
+        assert requests.get(f"http://{converged.address}:8000/metrics", timeout=10).status_code == 403
+        with pytest.raises(requests.RequestException):
+            requests.get(f"http://{converged.address}:9093/", timeout=3)
+
+        judged(converged)
+
+        until(lambda: told.of("/dead", "Alive"), "told that it works")
+        assert red_lines(inventory) == {}
+        until(lambda: query(converged, "rigwright_check_finished_seconds"), "verdicts are known")
+        assert query(converged, 'rigwright_checks{verdict="ok"} > 100')
+
+        assert answer(converged) == ANSWER
+        until(lambda: not unshown(converged), "every panel that this host has something for shows it")
+
+        converged.run("systemctl kill --signal=STOP rigwright-chat.service")
+        until(lambda: told.of("/ops", "InstanceDown") == ["firing"], "told that it is down", 6 * MINUTES)
+        (heard,) = checked(inventory, "--only", "Q06")
+        assert (heard["verdict"], heard["found"]) == ("fail", "engine of box")
+        converged.run("systemctl kill --signal=CONT rigwright-chat.service")
+        until(lambda: told.of("/ops", "InstanceDown")[-1] == "resolved", "told that it is back", 6 * MINUTES)
+        assert {by for at, by, _ in told.calls if at == "/ops"} == {f"Bearer {TOKEN}"}
+        assert {by for at, by, _ in told.calls if at == "/dead"} == {""}
+        assert not told.of("/ops", "Alive")
+        files = "/etc/rigwright/monitoring /etc/systemd/system /run/rigwright /var/log /proc/[0-9]*/cmdline"
+        assert converged.run(f"grep -rlsaF -e {TOKEN} {files} || true") == ""
+
+        converged.reboot()
+        until(all_answer(converged), "every target answers after a boot")
+        until(lambda: red(inventory) == set(), "as declared after a boot")
+        assert deploy(inventory).changed == []
+        assert listening(converged) == own
+
+        quiet = write_inventory(tmp_path / "quiet", lab, converged)
+        run = deploy(quiet)
+        assert run.status == 0, run.said
+        assert deploy(quiet).changed == []
+        assert red(quiet) == set()
+        assert listening(converged) == set()
+        assert (
+            converged.run("ls /var/lib/rigwright/monitoring /etc/rigwright/monitoring 2>&1 || true").count("No such")
+            == 2
+        )
+        assert deploy(inventory).status == 0
+    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    gone = converged.run(TRACES, check=False)
+    assert gone.splitlines() == [line for line in before.splitlines() if not line.endswith((":8020", ":8000"))]

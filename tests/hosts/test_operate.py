@@ -1,0 +1,154 @@
+"""A real llama.cpp, asked how it is and what it can do: in order, hanging, stopped, ending, and behind a gateway."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.gateway_box import rigwright
+from tests.hosts.support import CHAT, api_key, deploy, main_pid, served, until, write_inventory
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+
+UNIT = "rigwright-chat.service"
+SILENT = "/run/rigwright/silent/chat"
+
+
+def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
+    done = rigwright("health", str(inventory), "--json")
+    assert done.stdout, done.stderr
+    (host,) = json.loads(done.stdout)
+    assert host["instances"], host
+    return done.returncode, host["instances"][0], host["took_s"]
+
+
+def on_a_terminal(columns: int, *words: str) -> list[str]:
+    """What the command writes on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen([sys.executable, "-m", "cli", *words], stdout=theirs, cwd="/", env=environment) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while piece := os.read(ours, 65536):
+                said += piece
+        except OSError:
+            pass  # the other side is closed
+        process.wait()
+    os.close(ours)
+    return said.decode().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+
+
+def test_one_look_tells_what_is_so(lab: Lab, converged: Host, inventory: Path, tmp_path: Path) -> None:
+    code, one, took = health(inventory)
+    assert (code, one["state"], one["errors"]) == (0, "ready", [])
+    assert one["metrics"]["tokens"] >= 1
+    done = rigwright("status", str(inventory))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "as declared" in done.stdout
+    rows = on_a_terminal(80, "status", str(inventory))
+    assert max(map(len, rows)) <= 80, rows
+    assert rows[0].split()[:2] == ["host", "instance"]
+
+    # what hangs is silent, then wedged, and each look is short
+    pid = main_pid(converged)
+    converged.run(f"kill -STOP {pid}")
+    code, one, silent_took = health(inventory)
+    assert (code, one["state"]) == (1, "silent")
+    converged.run(f'sed -i \'s/"began": [0-9]*/"began": 0/\' {SILENT}')
+    code, one, wedged_took = health(inventory)
+    assert (code, one["state"]) == (1, "wedged"), one
+    print(f"looks took {took}, {silent_took} and {wedged_took} s")
+    assert max(silent_took, wedged_took) < 3
+    assert "chat is wedged" in rigwright("status", str(inventory)).stdout
+    converged.run(f"kill -CONT {pid}")
+    until(lambda: health(inventory)[1]["state"] == "ready", "ready again", 30)
+    assert converged.run(f"ls {SILENT} 2>/dev/null || true") == ""
+
+    converged.run("systemctl stop rigwright-chat; touch /run/reboot-required")
+    assert health(inventory)[:2][1]["state"] == "stopped"
+    stopped = rigwright("status", str(inventory))
+    assert (stopped.returncode, "a reboot is pending" in stopped.stdout) == (1, True)
+    converged.run("systemctl start rigwright-chat")
+    until(lambda: served(converged), "it serves again")
+
+    # of an inventory that is refused, what runs is told
+    refused = tmp_path / "refused.py"
+    refused.write_text(inventory.read_text().replace("llamacpp/demo", "llamacpp/none"))
+    done = rigwright("status", str(refused), "--json")
+    assert done.returncode == 2, done.stderr
+    assert "llamacpp/none" in done.stderr
+    assert [(row["instance"], row["state"]) for row in json.loads(done.stdout)[0]["instances"]] == [("chat", "active")]
+
+
+def test_one_that_cannot_start_has_failed_and_says_why(converged: Host, inventory: Path) -> None:
+    converged.run("systemctl stop rigwright-chat")
+    path = converged.run("tail -n 1 /etc/rigwright/current/weights/chat 2>/dev/null || true").strip()
+    weights = path or converged.run("find /srv/models -name '*.gguf' | head -n 1").strip()
+    converged.run(f"mv {weights} {weights}.away && printf broken > {weights}")
+    converged.run("systemctl start --no-block rigwright-chat", check=False)
+    until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
+    code, one, _ = health(inventory)
+    assert (code, any("no GGUF" in error for error in one["errors"])) == (1, True), one
+    converged.run(
+        f"mv {weights}.away {weights}; systemctl reset-failed rigwright-chat; systemctl restart rigwright-chat"
+    )
+    until(lambda: served(converged), "it serves again")
+
+
+def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Host, inventory: Path) -> None:
+    before = converged.run("systemctl show -P InvocationID rigwright-chat")
+    done = rigwright("verify", str(inventory), "--json")
+    (host,) = json.loads(done.stdout)["hosts"]
+    found = {one["check"]: (one["verdict"], one["detail"]) for one in host["instances"][0]["checks"]}
+    # a model of 0.8 MB says one sentence, whatever it is asked
+    assert {name for name, (verdict, _) in found.items() if verdict == "fail"} == set(), found
+    assert found["server"][0] == "ok"
+    assert found["completion"][0] == "skip"
+    assert "too small" in found["completion"][1]
+    assert {found[name][0] for name in ("tool-call", "streamed-tool", "thinking", "drafts", "image", "patches")} == {
+        "n/a"
+    }
+    assert (done.returncode, host["verdict"]) == (1, "not as declared")
+    assert converged.run("systemctl list-units --all --plain --no-legend 'rw-client-*'") == ""
+    assert converged.run("systemctl show -P InvocationID rigwright-chat") == before
+    key = api_key(converged)
+    assert key not in converged.run("journalctl --no-pager -o cat -b")
+
+
+def test_clients_of_a_gateway_come_through_it(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    address = str(converged.connection["ssh_hostname"])
+    listeners = {
+        "lan": {"address": "0.0.0.0", "port": 8000, "keys": False},
+        "office": {"address": "0.0.0.0", "port": 8443, "tls": True, "names": ["llm.example.org", address]},
+    }
+    inventory = write_inventory(tmp_path, lab, converged, instances=CHAT, gateway={"listeners": listeners})
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    made = rigwright("keys", str(inventory), "make", "verifier")
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "client.key").write_text(made.stdout)
+    key = ("--key-file", str(tmp_path / "client.key"))
+    for options in (("--listener", "lan"), ("--listener", "office", *key)):
+        done = rigwright("verify", str(inventory), "--json", "--gateway", *options)
+        (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
+        found = {check["check"]: check["verdict"] for check in one["checks"]}
+        assert (one["ended"], one["gateway"], found["server"], found["completion"]) == ("", True, "ok", "skip"), one
+    (tmp_path / "client.key").write_text("wrong\n")
+    done = rigwright("verify", str(inventory), "--json", "--gateway", "--listener", "office", *key)
+    (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
+    assert (one["checks"][0]["verdict"], "401" in one["checks"][0]["detail"]) == ("fail", True)
+    assert health(inventory)[1]["state"] == "ready"

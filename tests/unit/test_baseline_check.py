@@ -1,0 +1,136 @@
+"""The check of how fast instances were: what it is told by a book beside the inventory, and when it is red."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks import Drift
+from checks import test_baseline as checks
+from checks.survey.cards import WORDS
+from checks.survey.taken import Survey
+from rigwright.baseline import book
+from rigwright.baseline.book import Page
+from rigwright.baseline.run import Fingerprint, Run, Series
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.host.plan import Desired, desired
+from rigwright.nvidia.cards.smi import FIELDS
+from tests.unit.samples import facts, instance, rig
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> tuple[Rig, Instance, Desired]:
+    one = instance()
+    made = rig(one, inventory=str(tmp_path / "rig.py"))
+    return made, one, desired(made, facts())
+
+
+def print_of(box: tuple[Rig, Instance, Desired], **changes: object) -> Fingerprint:
+    made, one, there = box
+    return checks.now_there(Survey({}), made, there, facts(), one).model_copy(update=changes)
+
+
+def run(fingerprint: Fingerprint, rate: float, boot: str = "a", days: float = 3, **more: object) -> Run:
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - days * 86400))
+    told = {"date": began, "boot": boot * 12, "fingerprint": fingerprint}
+    return Run.model_validate(told | {"rates": {"narrative decode": Series(values=(rate,))}} | more)
+
+
+def judged(box: tuple[Rig, Instance, Desired], accepted: Sequence[Run], last: Sequence[Run]) -> dict[str, object]:
+    """What the check notes of a box with such a book.
+
+    Raises:
+        Drift: it is red.
+    """
+    made, one, _ = box
+    page = Page()
+    for each in accepted:
+        page = page.with_run(each)
+    page = page.accepting() if accepted else page
+    for each in last:
+        page = page.with_run(each)
+    book.write(book.path(made.inventory, made.name), book.Book().having(one.name, page))
+    return noted(box)
+
+
+def noted(box: tuple[Rig, Instance, Desired]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    made, one, there = box
+    checks.test_speed(Survey({}), made, there, facts(), one, found.__setitem__)
+    return found
+
+
+def two(fingerprint: Fingerprint) -> list[Run]:
+    return [run(fingerprint, 100), run(fingerprint, 101, boot="b")]
+
+
+def test_a_box_that_is_as_fast_as_it_was_says_when_that_was_seen(box: Any) -> None:
+    now = print_of(box)
+    assert judged(box, two(now), [run(now, 98, boot="c")]) == {"how": "measured 3 days ago"}
+    assert judged(box, two(now), [run(now, 98, boot="c", days=0.2)]) == {"how": "measured 5 hours ago"}
+
+
+def test_a_slower_one_is_red_with_figures_age_and_what_changed(box: Any) -> None:
+    now = print_of(box)
+    with pytest.raises(Drift) as red:
+        judged(box, two(print_of(box, driver="580.95.05")), [run(now, 80, boot="c")])
+    assert red.value.found == (
+        "narrative decode: 80.0 tokens/s, -20.4 % of 100.5 (noise \N{PLUS-MINUS SIGN}1.4); measured 3 days ago; since "
+        "what was accepted this changed: driver: 580.95.05 \N{RIGHTWARDS ARROW} none"
+    )
+
+
+@pytest.mark.parametrize("more", [{"contaminated": True}, {"ended": "interrupted"}, {"quick": True}])
+def test_a_run_that_does_not_count_turns_nothing_red(box: Any, more: dict[str, object]) -> None:
+    now = print_of(box)
+    assert judged(box, two(now), [run(now, 50, boot="c", **more)]) == {"how": "measured 3 days ago"}
+
+
+def test_what_cannot_be_judged_is_left_out_with_the_reason(box: Any) -> None:
+    now = print_of(box)
+    for accepted, last, words in (
+        ([], [], "nobody has measured it: `rigwright bench speed`"),
+        ([], [run(now, 50)], "measured 3 days ago, and nothing was accepted"),
+        ([run(now, 100)], [run(now, 50, boot="b")], "what was accepted is of one start of the engine"),
+        (two(now), [run(print_of(box, variant="llamacpp/other"), 50)], "before this changed: variant: llamacpp/other"),
+    ):
+        with pytest.raises(pytest.skip.Exception, match=re.escape(words)):
+            judged(box, accepted, last)
+
+
+def test_a_book_that_cannot_be_read_is_red(box: Any) -> None:
+    file = book.path(box[0].inventory, box[0].name)
+    file.parent.mkdir()
+    file.write_text("{")
+    with pytest.raises(Drift, match="Invalid JSON"):
+        noted(box)
+
+
+def survey(**changes: str) -> Survey:
+    """Cards as nvidia-smi tells of them."""
+    values = dict.fromkeys(FIELDS, "0") | {
+        **{"index": "0", "pci.bus_id": "00000000:01:00.0", "uuid": "GPU-1", "driver_version": "580.95.05"},
+        **{"compute_cap": "8.6", "persistence_mode": "Enabled", "power.limit": "280.00"},
+        **{"pcie.link.width.current": "8", "name": "NVIDIA GeForce RTX 3090"},
+        **changes,
+    }
+    said = {"status": 0, "out": ", ".join(values[name] for name in FIELDS) + "\n", "err": ""}
+    told = {"answers": dict.fromkeys(WORDS, said), "processes": [], "log": {"blind": "", "messages": []}}
+    return Survey({"cards": {"told": told}})
+
+
+def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _, there = box
+    one = instance(cards=(0,))
+    monkeypatch.setattr(checks.presence, "declared", lambda *given: list(enumerate(given[2])))
+    found = checks.now_there(survey(), made, there, facts(), one)
+    assert (found.driver, found.cards, found.power_w, found.lanes) == (
+        *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),
+    )
+    with pytest.raises(Drift, match="none from card 3"):
+        checks.now_there(survey(), made, there, facts(), instance(cards=(3,)))

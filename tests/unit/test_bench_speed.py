@@ -1,0 +1,311 @@
+"""`bench speed`: the protocol, what of it counts, and the verb over a stand-in of an engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench import conditions
+from bench.conditions import Conditions, Unfit
+from bench.figures import Request
+from bench.ladder import Rung
+from bench.load import Asked
+from bench.speed import ANSWER, SENTENCE, Effort, Measured, NoAnswer, measure, parts
+from checks.looking import Box
+from cli import bench_speed as verb
+from cli import main
+from rigwright.baseline import book
+from rigwright.baseline.run import Series
+from rigwright.operate.place import Place
+from roles.root import Answer
+from tests.unit.chat_engine import KEY, ChatEngine
+from tests.unit.client_host import client_host
+from tests.unit.test_baseline import FINGERPRINT, run
+from tests.unit.test_cli_load import Lock
+from tests.unit.vllm_samples import rig, vllm
+
+
+def asked(tokens_a_second: float = 50.0, first_s: float = 0.5, fails: str = "") -> Any:
+    """A server of which each answer takes just so long."""
+    seen: list[Asked] = []
+
+    def ask(one: Asked) -> Rung:
+        seen.append(one)
+        if fails and fails in one.prompts[0][0]:
+            return Rung(one.streams, 0.1, (), {"HTTP status 400": one.streams}, 0.0)
+        tokens = one.prompts[0][1]
+        # a template's 15, and 25 a sentence
+        prompt = 15 + 25 * one.prompts[0][0].count(SENTENCE)
+        made = Request(first_s, (), first_s + tokens / tokens_a_second, tokens, prompt)
+        return Rung(one.streams, made.total_s, (made,) * one.streams, {}, 0.0)
+
+    return ask, seen
+
+
+def test_the_protocol_is_the_published_one() -> None:
+    ask, seen = asked()
+    made = {part.name: part for part, _ in measure(ask, Effort(), None, lambda text: None)}
+    assert list(made) == [
+        *("narrative", "code", "prefill 10k", "prefill 90k"),
+        *("1 stream 100/500", "2 streams 100/500", "4 streams 100/500"),
+    ]
+    prompts = [(one.prompts[0][1], one.streams) for one in seen[2:]]
+    # three to warm up and five that are measured
+    assert prompts == [(1000, 1)] * 8 + [(800, 1)] * 8 + [(ANSWER, 1)] * 6 + [
+        (500, streams) for streams in (1, 2, 4) for _ in range(4)
+    ]
+    assert [len(made[name].rates[f"{name} decode"]) for name in ("narrative", "code")] == [5, 5]
+    for one in seen:
+        assert one.more["chat_template_kwargs"] == {"enable_thinking": False}
+        assert {name: one.more[name] for name in ("temperature", "top_p", "top_k", "min_p")} == {
+            "temperature": 0.6,
+            "top_p": 0.95,
+            "top_k": 20,
+            "min_p": 0,
+        }
+    # nothing is answered from a cache
+    assert len({one.seed for one in seen}) == len(seen) - 1
+    assert all(one.salted for one in seen)
+
+
+def test_rates_are_of_the_whole_and_of_what_comes_after_the_first_token() -> None:
+    ask, _ = asked(tokens_a_second=50, first_s=5)
+    made = {part.name: part for part, _ in measure(ask, Effort(), None, lambda text: None)}
+    assert made["narrative"].rates == {"narrative wall": [1000 / 25] * 5, "narrative decode": [50] * 5}
+    assert made["prefill 10k"].rates == {"prefill 10k": [pytest.approx(2000, rel=0.01)] * 3}
+    assert made["4 streams 100/500"].rates == {"4 streams 100/500": [pytest.approx(4 * 500 / 15)] * 3}
+    assert made["narrative"].first_s == [5] * 5
+
+
+def test_prompts_have_their_lengths_by_what_the_engine_counts() -> None:
+    sentence = len(SENTENCE.split())
+    for tokens in (1.0, 1.3, 5.0):
+        long = {one.name: one.asked.prompts[0][0] for one in parts(Effort(), sentence * tokens)}
+        assert len(long["prefill 90k"].split()) * tokens == pytest.approx(90_000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("one", "rates", "said"),
+    [
+        (Request(1, (), 21, 1000), {"narrative wall": [1000 / 21], "narrative decode": [50]}, []),
+        (Request(1, (), 3, 249), {}, ["an answer ended after 249 tokens"]),
+        (Request(9.8, (), 10, 500), {"narrative wall": [50]}, ["an answer came nearly all at once"]),
+        (Request(0, (), 0, 500), {}, ["an answer ended after 500 tokens"]),
+        (Request(0, (), 1e-8, 500), {"narrative wall": [], "narrative decode": []}, []),
+    ],
+)
+def test_what_is_no_rate_does_not_count(one: Request, rates: dict[str, list[float]], said: list[str]) -> None:
+    made = Measured("narrative", 1000)
+    made.add(Rung(1, 1.0, (one,), {}, 0.0))
+    assert (made.rates, made.left_out) == (rates, said)
+
+
+def test_a_prompt_that_has_no_room_is_said_and_not_asked() -> None:
+    ask, seen = asked()
+    made = {part.name: part for part, _ in measure(ask, Effort(), 32768, lambda text: None)}
+    assert made["prefill 90k"].absent == "a request has room for 32768 tokens"
+    assert made["prefill 10k"].rates
+    assert max(len(one.prompts[0][0]) for one in seen) < 32768 * 10
+
+
+def test_a_long_prompt_that_is_refused_is_said_and_the_rest_goes_on() -> None:
+    # each sentence has 25 tokens here: 3600 of them are 90,000
+    ask, _ = asked(fails=SENTENCE * 3000)
+    made = {part.name: part for part, _ in measure(ask, Effort(), None, lambda text: None)}
+    assert (made["prefill 90k"].absent, made["prefill 90k"].rates) == ("HTTP status 400", {})
+    assert made["prefill 10k"].rates
+    assert made["4 streams 100/500"].rates
+
+
+@pytest.mark.parametrize("fails", ["train", "essay", "quicksort"])
+def test_what_has_to_be_answered_ends_it_where_it_is_not(fails: str) -> None:
+    ask, _ = asked(fails=fails)
+    with pytest.raises(NoAnswer, match="HTTP status 400"):
+        list(measure(ask, Effort(), None, lambda text: None))
+
+
+Timing = Callable[..., Result]
+
+
+@pytest.fixture
+def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
+    """Run the verb over one host, whose instance is a stand-in."""
+    (tmp_path / "key").write_text(KEY)
+    (tmp_path / "rig.py").write_text("")
+    host = client_host(tmp_path / "host", monkeypatch)
+
+    def run(engine: ChatEngine, *words: str, boot: str = "a", unfit: str = "", **changes: object) -> Result:
+        def look(*_: object) -> Conditions:
+            if unfit:
+                raise Unfit(unfit)
+            return Conditions(FINGERPRINT.model_copy(update=changes), boot * 12, (61.0,))
+
+        for name, value in (
+            ("reach", lambda *_: ([Box("box1", rig(vllm(max_model_len=8192, max_num_seqs=4)), host)], [])),
+            ("alone", lambda *_: nullcontext(Lock())),
+            ("metrics_path", lambda *_: "/metrics"),
+            ("look", look),
+            ("Effort", lambda: Effort(1, 2, 1)),
+        ):
+            monkeypatch.setattr(verb, name, value)
+        with engine.up(tmp_path / f"socket{boot}") as at:
+            place = Place("chat", at, "m", credential=str(tmp_path / "key"))
+            monkeypatch.setattr(verb, "at_instance", lambda *_: place)
+            return CliRunner().invoke(main, ["bench", "speed", str(tmp_path / "rig.py"), *words])
+
+    return run
+
+
+FAST = 1e6  # tokens a second, which no stand-in has
+
+
+def quick() -> ChatEngine:
+    return ChatEngine(first_s=0.005, gap_s=0)
+
+
+def accept(folder: Path, rate: float = FAST, boots: str = "ab") -> Path:
+    """A book with runs of some starts of the engine that were accepted."""
+    file = book.path(str(folder / "rig.py"), "box1")
+    page = book.Page()
+    for boot in boots:
+        made = run(1, boot=boot)
+        rates = {"narrative decode": Series(values=(rate,)), "code wall": Series(values=(rate,))}
+        page = page.with_run(made.model_copy(update={"rates": rates}))
+    book.write(file, book.Book().having("chat", page.accepting()))
+    return file
+
+
+def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Path) -> None:
+    done = timing(quick(), f"--json={tmp_path / 'f.json'}")
+    assert done.exit_code == 0, done.output
+    assert "nothing was accepted yet" in done.output
+    assert "on NVIDIA GeForce RTX 3090, driver 580.95.05, power limit 280 W, 16 lanes, up to 61" in done.output
+    assert "prefill 10k: a request has room for 8192 tokens" in done.output
+    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    (kept,) = page.runs
+    assert kept.counts
+    assert not page.accepted
+    counts = [len(kept.rates[name].values) for name in ("narrative decode", "code wall", "4 streams 100/500")]
+    assert counts == [2, 2, 1]
+    told = json.loads((tmp_path / "f.json").read_text())["runs"][0]
+    assert told["run"]["rates"]["code decode"]
+    assert told["complete"]
+
+
+def test_runs_of_two_starts_are_accepted_together(timing: Timing, tmp_path: Path) -> None:
+    assert "accepted: 1 runs of 1 starts of the engine" in timing(quick(), "--accept", boot="a").output
+    done = timing(quick(), "--accept", boot="b")
+    assert "accepted: 2 runs of 2 starts of the engine" in done.output
+    assert "not judged: what was accepted is of one start" in done.output
+
+
+def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_path: Path) -> None:
+    file = accept(tmp_path)
+    done = timing(quick(), boot="c", driver="590.10")
+    assert done.exit_code == 1, done.output
+    assert "slower" in done.output
+    assert "compared with what was accepted before this changed: driver: 580.95.05 → 590.10" in done.output
+    # and nothing but --accept moves it
+    assert [one.boot[0] for one in book.read(file).page("chat").accepted[-1].runs] == ["a", "b"]
+
+
+def test_what_is_not_slower_ends_with_0(timing: Timing, tmp_path: Path) -> None:
+    accept(tmp_path, rate=1.0)
+    done = timing(quick(), boot="c")
+    assert done.exit_code == 0, done.output
+    assert "faster" in done.output
+
+
+def test_a_quick_run_is_shown_and_neither_judged_nor_accepted(timing: Timing, tmp_path: Path) -> None:
+    file = accept(tmp_path)
+    done = timing(quick(), "--quick")
+    assert done.exit_code == 0, done.output
+    assert "slower" in done.output
+    assert [one.quick for one in book.read(file).page("chat").runs] == [False, False, True]
+
+
+def test_others_that_are_served_mark_a_run(timing: Timing, tmp_path: Path) -> None:
+    done = timing(replace(quick(), foreign=9000), "--accept")
+    assert done.exit_code == 0, done.output
+    assert "contaminated: others were served, too" in done.output
+    assert "not accepted" in done.output
+    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    assert page.runs[0].contaminated
+    assert (page.last, page.accepted) == (None, ())
+
+
+def test_a_key_that_is_revoked_midway_leaves_what_came_until_then(timing: Timing, tmp_path: Path) -> None:
+    done = timing(replace(quick(), fault="revoked", after=5))
+    assert done.exit_code == 1
+    assert "not complete: failed: code: HTTP status 401" in done.output
+    (kept,) = book.read(tmp_path / "baselines/box1.json").page("chat").runs
+    assert (kept.ended, kept.counts, len(kept.rates["narrative wall"].values)) == ("failed", False, 2)
+
+
+def test_quick_is_not_to_be_accepted(timing: Timing) -> None:
+    engine = quick()
+    done = timing(engine, "--quick", "--accept")
+    assert (done.exit_code, engine.asked) == (2, [])
+    assert "--accept does not go with --quick" in done.output
+
+
+def test_an_instance_that_is_not_as_declared_is_refused(timing: Timing) -> None:
+    engine = quick()
+    done = timing(engine, unfit="rigwright-chat.service does not run: deploy it first")
+    assert (done.exit_code, engine.asked) == (2, [])
+    assert "box1: rigwright-chat.service does not run" in done.output
+
+
+def test_a_book_that_cannot_be_read_is_refused_before_anything_is_asked(timing: Timing, tmp_path: Path) -> None:
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines/box1.json").write_text("{")
+    engine = quick()
+    done = timing(engine)
+    assert (done.exit_code, engine.asked) == (2, [])
+    assert "box1.json" in done.output
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, **said: Answer) -> None:
+    def run(_: object, script: str) -> Answer:
+        return next(answer for word, answer in said.items() if word.replace("_", "-") in script)
+
+    monkeypatch.setattr(conditions.root, "run", run)
+
+
+def test_temperatures_are_of_the_cards_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = b"00000000:01:00.0, 61\n00000000:02:00.0, [N/A]\n00000000:03:00.0, 70\n"
+    answers(monkeypatch, nvidia_smi=Answer(0, out, b""))
+    box: Any = type("Box", (), {"target": None})
+    assert conditions.temperatures(box, ["0000:03:00.0", "0000:02:00.0", "0000:09:00.0"]) == (70.0, None, None)
+    assert conditions.temperatures(box, []) == ()
+    answers(monkeypatch, nvidia_smi=Answer(9, b"", b"boom"))
+    assert conditions.temperatures(box, ["0000:03:00.0"]) == (None,)
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (b"0123456789abcdef0123456789abcdef\nbeef\n", ""),
+        (b"\nbeef\n", "does not run"),
+        (b"0123456789abcdef0123456789abcdef\n", "does not run"),
+        (b"0123456789abcdef0123456789abcdef\ndead\n", "was not started from what the inventory declares"),
+        (b"x; rm\nbeef\n", "does not run"),
+    ],
+)
+def test_a_start_is_told_from_others_where_it_is_of_what_is_declared(
+    monkeypatch: pytest.MonkeyPatch, out: bytes, words: str
+) -> None:
+    answers(monkeypatch, systemctl=Answer(0, out, b""))
+    box: Any = type("Box", (), {"target": None})
+    if words:
+        with pytest.raises(Unfit, match=words):
+            conditions._boot(box, "rigwright-chat.service", "beef")
+    else:
+        assert len(conditions._boot(box, "rigwright-chat.service", "beef")) == 12

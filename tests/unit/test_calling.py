@@ -1,0 +1,104 @@
+"""What the command is called, where it lies, and what shells complete of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import VERBS, main
+from cli.calling import VARIABLE, called, spelt
+from rigwright.inventory import ROOT
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(None, "rigwright"), ("./rig", "./rig"), ("/opt/r/rig", "/opt/r/rig"), ("$(id)", "rigwright"), ("", "rigwright")],
+)
+def test_the_command_is_called_as_it_was_typed(monkeypatch: pytest.MonkeyPatch, given: str | None, name: str) -> None:
+    if given is not None:
+        monkeypatch.setenv(VARIABLE, given)
+    assert called() == name
+    said = spelt("run `rigwright lock x`, see rigwright.service and `rigwright-chat`\nExample: rigwright deploy")
+    assert said == f"run `{name} lock x`, see rigwright.service and `rigwright-chat`\nExample: {name} deploy"
+
+
+def test_helps_and_refusals_name_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "from cli import main; main(['run', '--help'])"
+    environment = {**os.environ, VARIABLE: "./rig"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert "Example: ./rig run" in done.stdout
+    monkeypatch.setenv(VARIABLE, "./rig")
+
+    @click.command()
+    def refuse() -> None:
+        raise click.ClickException("first `rigwright lock`")
+
+    monkeypatch.setattr(type(VERBS), "__getitem__", lambda *_: refuse)
+    assert "Error: first `./rig lock`" in CliRunner().invoke(main, ["deploy"]).output
+
+
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
+def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:
+    def help_of(*command: str, path: str = "") -> str:
+        environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}
+        done = subprocess.run([*command, "run", "--help"], capture_output=True, text=True, env=environment, cwd=ROOT)
+        return done.stdout
+
+    assert "Example: ./rig run" in help_of("./rig")
+    (tmp_path / "rigwright").symlink_to(ROOT / "rig")
+    assert "Example: rigwright run" in help_of("sh", "-c", 'rigwright "$@"', "sh", path=str(tmp_path))
+
+
+def test_it_is_put_on_the_path_once_and_over_nothing_else(tmp_path: Path) -> None:
+    def install() -> tuple[int, str]:
+        done = CliRunner().invoke(main, ["install", "--to", str(tmp_path / "bin")])
+        return done.exit_code, done.output
+
+    link = tmp_path / "bin/rigwright"
+    status, said = install()
+    assert (status, link.resolve()) == (0, (ROOT / "rig").resolve())
+    assert "is not on your PATH" in said
+    assert "already" in install()[1]
+    link.unlink()
+    link.write_text("")
+    status, said = install()
+    assert (status, link.read_text()) == (1, "")
+    assert "is not this one: remove it" in said
+
+
+def test_its_version_is_told() -> None:
+    done = CliRunner().invoke(main, ["--version"])
+    assert (done.exit_code, done.output.split()[0]) == (0, "rigwright")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_a_shell_is_given_to_complete_is_of_its_language(shell: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_RIGWRIGHT_COMPLETE" in done.output
+    if program := shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(done.output)
+        assert subprocess.run([program, "-n", str(script)], capture_output=True).returncode == 0
+
+
+def complete(*words: str) -> list[str]:
+    line = ["rigwright", *words]
+    environment = {**os.environ, "_RIGWRIGHT_COMPLETE": "bash_complete"}
+    environment |= {"COMP_WORDS": " ".join(line), "COMP_CWORD": str(len(line) - 1)}
+    program = "import sys; sys.argv[0] = 'rigwright'; from cli import main; main(prog_name='rigwright')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=ROOT)
+    return done.stdout.split()
+
+
+def test_verbs_options_and_files_are_completed() -> None:
+    assert complete("re") == ["plain,render", "plain,remove", "plain,restart"]
+    assert "plain,--limit" in complete("status", "--l")
+    assert complete("validate", "inv") == ["file,inv"]

@@ -1,0 +1,119 @@
+"""`rigwright health` and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cli.health import Host, _rates, card_words, figures
+from cli.tables import lasting
+from rigwright.engines.metrics import Metrics
+from rigwright.operate.health import CardUse, Health
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+
+LIMIT = 60  # seconds, for a machine with much else to do
+COUNTED = Metrics(
+    running=2,
+    waiting=1,
+    kv_used=0.5,
+    prefix_queries=10,
+    prefix_hits=4,
+    preemptions=3,
+    drafts=10,
+    accepted=17,
+    tokens=100,
+)
+WELL = Health("chat", "ready", "", 60.0, 0, 1 << 30, COUNTED, None, ())
+
+
+@pytest.fixture
+def host(box: Box) -> Iterator[Sshd]:
+    """A host without an instance."""
+    with sshd(box.folder / "h") as made:
+        declared = entry(cards=[], instances=chat(), **made.connection)
+        box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
+        yield made
+
+
+def health(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cli", "health", str(box.inventory), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, ""),
+        (0.4, "0s"),
+        (59, "59s"),
+        (61, "1m 1s"),
+        (3600, "1h"),
+        (3660, "1h 1m"),
+        (90061, "1d 1h"),
+        (86460, "1d 1m"),
+    ],
+)
+def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
+    assert lasting(seconds) == said
+
+
+def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:
+    assert figures(WELL, 131072, 71.25) == [
+        "KV cache 50% of 131,072 tokens",
+        "2 running, 1 waiting",
+        "71.2 tokens/s",
+        "accept length 2.70",
+        "prefix hits 40%",
+        "3 preemptions",
+    ]
+    assert figures(replace(WELL, metrics=Metrics()), None, None) == ["KV cache n/a"]
+    assert figures(replace(WELL, metrics=Metrics(), state="wedged"), None, None) == []
+
+
+def test_a_card_says_what_it_says() -> None:
+    assert (
+        card_words(CardUse(0, 22528, 24576, 240.2, 250, 61, 99))
+        == "GPU 0: 22.0 of 24.0 GiB, 240 of 250 W, 61 C, 99 % busy"
+    )
+    assert card_words(CardUse(1, None, None, 30, None, None, None)) == "GPU 1: 30 W"
+
+
+def test_a_rate_is_that_since_the_look_before() -> None:
+    earlier: dict[tuple[str, str], tuple[float, float | None]] = {}
+    first = Host("box", "as declared", instances=[replace(WELL, tokens_a_second=9.0)])
+    assert _rates([first], earlier, 10.0) == {("box", "chat"): 9.0}
+    later = Host("box", "as declared", instances=[replace(WELL, metrics=replace(COUNTED, tokens=150))])
+    assert _rates([later], earlier, 15.0) == {("box", "chat"): 10.0}
+    # an engine that began anew
+    anew = Host("box", "as declared", instances=[replace(WELL, metrics=replace(COUNTED, tokens=1))])
+    assert _rates([anew], earlier, 20.0) == {}
+
+
+def test_a_host_that_answers_nothing_that_was_asked_is_not_reached(box: Box, host: Sshd) -> None:
+    # its Python finds no systemd: the look fails as a whole
+    done = health(box, "--json")
+    assert done.returncode == 3, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["name"], found["verdict"], found["instances"]) == ("box", "not reached", [])
+    assert found["why"]
+
+
+def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
+    os.kill(host.pid, signal.SIGKILL)
+    done = health(box, "--json")
+    assert done.returncode == 3
+    (found,) = json.loads(done.stdout)
+    assert (found["name"], found["verdict"], found["why"]) == ("box", "not reached", "cannot be reached")
+
+
+def test_an_instance_that_is_not_there_is_refused(box: Box, host: Sshd) -> None:
+    done = health(box, "--instance", "chta")
+    assert (done.returncode, 'did you mean "chat"' in done.stderr) == (2, True)

@@ -1,0 +1,241 @@
+"""What a run over hosts says: a line a step that changes something, and one last line of a failure."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from rigwright.inventory import ROOT
+from tests.unit.ssh_server import Sshd, sshd
+from tests.unit.terminal import on_terminal
+
+# the command with another deploy.py
+PROGRAM = """
+import sys
+from pathlib import Path
+from cli import main, quick
+quick.begin()
+import pyinfra_cli
+from cli import running
+running.DEPLOY = Path(sys.argv[1])
+main(sys.argv[2:], prog_name="rigwright")
+"""
+DEPLOY = """
+import gevent
+from pyinfra import host, logger, state
+from pyinfra.api import FunctionCommand, StringCommand, deploy, operation
+from roles.progress import progress
+
+@operation()
+def there():
+    host.noop("there")
+    return
+    yield
+
+@operation()
+def made(words="true"):
+    yield StringCommand(words)
+
+def _called(state, host):
+    with progress.task(host.name, "rw-job-x") as task:
+        task.label("compiling")
+        task.at(1, 2, "steps")
+        gevent.sleep(0.3)
+    {called}
+
+@operation()
+def called():
+    yield FunctionCommand(_called, (), {{}})
+
+@deploy("Role")
+def role():
+    there(name="One")
+    {steps}
+
+{before}
+role()
+"""
+ESCAPE = re.compile(r"\x1b")
+
+
+@pytest.fixture(scope="module")
+def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with sshd(tmp_path_factory.mktemp("ssh") / "server") as server:
+        yield server
+
+
+class Ground:
+    """An inventory of hosts that are this machine, and a deploy.py of a test's."""
+
+    def __init__(self, folder: Path, server: Sshd) -> None:
+        self.folder, self.server = folder, server
+        self.hosts = {"box1": {**server.connection}}
+
+    def command(self, *words: str, steps: str = "pass", before: str = "", called: str = "return True") -> list[str]:
+        """The command line of a verb over all of them."""
+        inventory, deploy = self.folder / "rig.py", self.folder / "deploy.py"
+        inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({self.hosts!r})\n")
+        deploy.write_text(DEPLOY.format(steps=steps, before=before, called=called))
+        return [sys.executable, "-c", PROGRAM, str(deploy), words[0], str(inventory), *words[1:]]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, "HOME": str(self.folder), "PYTHONPATH": str(ROOT)}
+
+    def run(self, *words: str, **parts: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb into pipes."""
+        command = self.command(*(words or ("deploy",)), **parts)
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def ground(tmp_path: Path, boxes: Sshd) -> Ground:
+    return Ground(tmp_path, boxes)
+
+
+TIME = r"[0-9]+\.[0-9] s"
+
+
+def matches(said: str, *lines: str) -> bool:
+    return re.fullmatch("".join(f"{line}\n" for line in lines), said) is not None
+
+
+def test_where_nothing_changes_there_is_one_line(ground: Ground) -> None:
+    done = ground.run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert matches(done.stdout, rf"box1: nothing to do \(1 step, {TIME}\)"), done.stdout
+
+
+def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground: Ground) -> None:
+    steps = "made(name='Two'); logger.warning(host.print_prefix + 'beware'); called(name='Three')"
+    done = ground.run(steps=steps)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert matches(
+        done.stdout,
+        "box1: beware",
+        rf"box1: Role: Two \({TIME}\)",
+        "box1: compiling",
+        rf"box1: Role: Three \({TIME}\)",
+        rf"box1: 2 of 3 steps changed something \({TIME}\)",
+    ), done.stdout
+
+
+def test_a_plan_says_what_would_change(ground: Ground) -> None:
+    done = ground.run("deploy", "--dry", steps="made(name='Two', words='touch /nonexistent/x')")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert matches(
+        done.stdout, "box1: would change: Role: Two", rf"box1: 1 of 2 steps would change something \({TIME}\)"
+    ), done.stdout
+
+
+def test_a_step_that_fails_is_named_with_its_reason_and_what_to_do(ground: Ground) -> None:
+    done = ground.run(steps="made(name='Two', words='echo the disk is full >&2; false'); made(name='Three')")
+    assert done.returncode == 1
+    assert matches(done.stdout, "box1: the disk is full", rf"box1: Role: Two: failed \({TIME}\)"), done.stdout
+    assert done.stderr.splitlines()[-1].startswith("Error: deploy failed on box1: Role: Two: the disk is full. ")
+    assert done.stderr.endswith("Once that is put right, run the same command again: it continues from there\n")
+    assert "No hosts remaining" not in done.stdout + done.stderr
+
+
+def test_a_mistake_of_ours_in_a_step_fails_its_host(ground: Ground) -> None:
+    done = ground.run(steps="called(name='Two')", called="raise ValueError('odd')")
+    assert done.returncode == 1
+    assert "deploy failed on box1: Role: Two: Unexpected error in Python callback: ValueError" in done.stderr
+
+
+REFUSE = "logger.error(host.print_prefix + 'refused: no room'); state.fail_hosts({host})"
+
+
+def test_a_refusal_says_that_nothing_was_changed(ground: Ground) -> None:
+    done = ground.run(before=REFUSE)
+    assert done.returncode == 1
+    assert matches(done.stdout, "box1: refused: no room"), done.stdout
+    assert re.fullmatch(
+        r"Error: deploy failed on box1: refused: no room\. Nothing was changed there\..* "
+        r"Once that is put right, run the same command again\n",
+        done.stderr,
+    ), done.stderr
+
+
+def test_of_several_hosts_each_that_failed_is_told_and_the_others_are_done(ground: Ground) -> None:
+    ground.hosts["box2"] = {**ground.server.connection, "ssh_hostname": "localhost"}
+    ground.hosts["box3"] = {**ground.server.connection, "ssh_hostname": "127.0.0.3", "ssh_port": 1}
+    done = ground.run(before=f"if host.name == 'box2':\n    {REFUSE}\n", steps="made(name='Two', words='true')")
+    assert done.returncode == 3
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Error: deploy failed on 2 of 3 hosts"
+    assert lines[1].startswith("  box2: refused: no room. Nothing was changed there")
+    assert lines[2].startswith("  box3: cannot be reached: Unable to connect to port 1 on 127.0.0.3. ")
+    assert "box3: cannot be reached: Unable to connect" in done.stdout
+    assert re.search(rf"^box1: 1 of 2 steps changed something \({TIME}\)$", done.stdout, re.MULTILINE)
+
+
+def test_an_exception_on_one_host_is_said_in_one_line(ground: Ground) -> None:
+    done = ground.run(before="raise KeyError('odd')")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: deploy failed on box1: KeyError: 'odd'; with -v")
+
+
+@pytest.mark.parametrize("words", [["--limit", "box9"], ["--expect", "0" * 64], ["--expect", "x"], ["--nope"]])
+def test_what_is_refused_reaches_no_host(ground: Ground, words: list[str]) -> None:
+    logins = ground.server.logins
+    done = ground.run("deploy", *words)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert ground.server.logins == logins
+
+
+def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: Ground) -> None:
+    ground.hosts["box1"] |= {"ssh_port": 1}
+    done = ground.run("deploy", "-v", "--limit", "box1", "--dry")
+    assert "--> Connecting to hosts..." in done.stderr
+    assert done.stderr.endswith("Error: deploy failed, as said above\n")
+    assert done.returncode == 3
+
+
+REAL = [sys.executable, "-m", "cli"]
+
+
+@pytest.mark.parametrize(("verb", "status"), [("deploy", 1), ("plan", 3), ("check", 3)])
+def test_where_sudo_refuses_that_is_all_that_is_said(ground: Ground, verb: str, status: int) -> None:
+    ground.hosts["box1"]["_sudo"] = True
+    ground.server.program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    ground.command(verb)
+    done = subprocess.run(
+        [*REAL, verb, str(ground.folder / "rig.py")],
+        env=ground.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == status, said
+    assert "cannot become root (sudo: a password is required)" in said
+    assert len(said) < 600, said
+
+
+def test_a_terminal_has_one_row_for_a_job_and_colours(ground: Ground) -> None:
+    status, said = on_terminal(ground.command("deploy", steps="called(name='Two')"), ground.environment)
+    assert status == 0, said
+    assert "\x1b[32mbox1: Role: Two (" in said
+    assert "compiling" in said and "1/2 steps" in said
+
+
+def test_a_terminal_without_colours_has_none(ground: Ground) -> None:
+    status, said = on_terminal(
+        ["env", "NO_COLOR=1", *ground.command("deploy", steps="made(name='Two')")], ground.environment
+    )
+    assert status == 0, said
+    assert not ESCAPE.search(said)
+
+
+def test_pipes_have_no_escapes_whatever_a_host_says(ground: Ground) -> None:
+    done = ground.run(steps=r"made(name='Two', words='printf \"\\033[2Jx\\n\" >&2; false')")
+    assert done.returncode == 1
+    assert not ESCAPE.search(done.stdout + done.stderr)

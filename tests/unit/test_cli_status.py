@@ -1,0 +1,181 @@
+"""`rigwright status`: a row an instance that fits, what no row says, and what is left of a refused inventory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.status_lines import COLUMNS, SPARE, Row, Status, _cells, fitting, lines
+from rigwright.inventory import load, tolerating
+from rigwright.operate.health import CardUse
+from rigwright.problems import Invalid
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+
+LIMIT = 60  # seconds, for a machine with much else to do
+GPUS = (CardUse(0, 22528, 24576, 240, 250, 61, 99), CardUse(1, 22528, 24576, 230, 250, 66, 99))
+ROW = Row(
+    *("chat", "vllm/dual", "ready", "", 93784.0),
+    port=8020,
+    cards=[0, 1],
+    slots=4,
+    context_per_sequence=32768,
+    restarts=1,
+    memory_bytes=9 << 30,
+    kv_used=0.25,
+    tokens_a_second=71.25,
+    running=1,
+    waiting=2,
+    current=True,
+)
+ELSE = "the inventory declares something else: `rigwright plan rig.py` says what"
+SERVES = Status("box1", True, generation=4, declared=True, instances=[ROW], gpus=GPUS)
+
+
+def wide(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> int:
+    return sum(max(map(len, cells)) for cells in zip(columns, *rows, strict=True)) + 2 * (len(columns) - 1)
+
+
+def test_a_row_says_all_where_there_is_room() -> None:
+    columns, rows = fitting([_cells(SERVES, ROW)], 200)
+    assert columns == COLUMNS
+    assert dict(zip(columns, rows[0], strict=True)) == {
+        "host": "box1",
+        "instance": "chat",
+        "variant": "vllm/dual",
+        "state": "ready",
+        "up": "1d 2h",
+        "port": "8020",
+        "GPUs": "0,1",
+        "context": "4 x 32768",
+        "GPU memory": "44.0/48.0 GiB",
+        "temp": "66 C",
+        "power": "470 W",
+        "KV": "25%",
+        "tokens/s": "71.2",
+        "queue": "2",
+        "restarts": "1",
+        "memory": "9.7 GB",
+    }
+
+
+def test_eighty_columns_are_not_wrapped_and_what_matters_most_stays() -> None:
+    columns, rows = fitting([_cells(SERVES, ROW)], 80)
+    assert wide(columns, rows) <= 80
+    assert {"host", "instance", "state", "up", "GPU memory", "KV", "tokens/s", "temp"} <= {*columns}
+    long = replace(ROW, instance="i" * 48, variant="v" * 40)
+    columns, rows = fitting([_cells(replace(SERVES, host="h" * 20), long)], 80)
+    assert wide(columns, rows) <= 80
+    assert columns[:2] == ("host", "instance")
+
+
+def test_columns_without_anything_are_left_out() -> None:
+    bare = Row("chat", "llamacpp/demo", "loading", "", 5.0)
+    columns, _ = fitting([_cells(Status("box", True), bare)], 200)
+    assert columns == ("host", "instance", "variant", "state")
+
+
+def test_every_column_but_the_first_can_go() -> None:
+    assert {*COLUMNS} - {*SPARE} == {"host", "instance", "state"}
+
+
+@pytest.mark.parametrize(
+    ("host", "said", "status"),
+    [
+        (SERVES, ["generation 4, as declared"], 0),
+        (
+            replace(SERVES, declared=False),
+            ["the inventory declares something else: `rigwright plan rig.py` says what"],
+            1,
+        ),
+        (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
+        (replace(SERVES, instances=[replace(ROW, current=False)]), ["generation 4, as declared"], 1),
+        (
+            replace(SERVES, instances=[replace(ROW, state="wedged", note="no step for 120 s", errors=("a: b",))]),
+            ["generation 4, as declared", "chat is wedged: no step for 120 s", "chat: a: b"],
+            1,
+        ),
+        (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
+        (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
+        (Status("box1", False, "cannot be reached"), ["cannot be reached"], 3),
+    ],
+)
+def test_what_no_row_says_is_said(host: Status, said: list[str], status: int) -> None:
+    told = lines([host], "rig.py")
+    assert [
+        line.removeprefix("box1: ") for line in told if said[0] in line or line.removeprefix("box1: ") in said
+    ] == said
+    assert host.verdict == status
+
+
+@pytest.fixture
+def host(box: Box) -> Iterator[Sshd]:
+    with sshd(box.folder / "h") as made:
+        yield made
+
+
+def declare(box: Box, host: Sshd, **changes: object) -> None:
+    declared = entry(cards=[], **{"instances": chat(), **host.connection, **changes})
+    box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {declared!r}}})\n")
+
+
+def status(inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cli", "status", str(inventory), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
+    declare(box, host)
+    os.kill(host.pid, signal.SIGKILL)
+    done = status(box.inventory, "--json")
+    assert done.returncode == 3, done.stderr
+    (found,) = json.loads(done.stdout)
+    assert (found["host"], found["reached"], found["why"], found["instances"]) == (
+        "box",
+        False,
+        "cannot be reached",
+        [],
+    )
+
+
+def test_a_host_of_a_refused_inventory_is_reached_all_the_same(box: Box, host: Sshd) -> None:
+    declare(box, host, instances=chat(variant="llamacpp/none"))
+    done = status(box.inventory, "--json")
+    assert "box.instances.chat.variant" in done.stderr
+    assert [one["host"] for one in json.loads(done.stdout)] == ["box"]
+    assert any("python3" in told for told in host.told)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rigs = (\n", "SyntaxError"),
+        ("from rigwright.inventory import hosts\nrigs = hosts({})\n", "must be given a table"),
+        (
+            "from rigwright.inventory import hosts\nrigs = hosts({'box': {'ssh_hostname': '-x', 'cards': 1}})\n",
+            "box.ssh_hostname",
+        ),
+    ],
+)
+def test_without_hosts_nothing_is_looked_at(box: Box, text: str, words: str) -> None:
+    box.write("rig.py", text)
+    done = status(box.inventory)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_what_is_tolerated_is_refused_by_whoever_needs_the_rig(box: Box) -> None:
+    with tolerating() as wrong:
+        ((_, data),) = box.group({"box": entry(instances=chat(variant="llamacpp/none"), cards=[])})
+    assert [problem.key for problem in wrong] == ["box.instances.chat.variant"]
+    with pytest.raises(Invalid):
+        load(data["rig"])
+    assert box.refusal(instances=chat(variant="llamacpp/none"), cards=[])

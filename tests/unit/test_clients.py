@@ -1,0 +1,171 @@
+"""What clients are told: each configuration leads to the address, the model and the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli import main
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
+from rigwright.gateway.entry import Gateway, ListenerEntry
+from tests.unit.samples import Box, chat, entry, instance, rig
+
+KEY = "a-key-of-a-client"
+
+
+class Asked(HTTPServer):
+    """What a server has been asked."""
+
+    headers: str = ""
+    path: str = ""
+    body: dict[str, object]
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Streams two pieces, as OpenAI's servers do."""
+
+    server: Asked
+
+    def do_POST(self) -> None:
+        self.server.path, self.server.headers = self.path, self.headers["Authorization"]
+        self.server.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for word in ("I am", " here."):
+            row = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+            part = {**row, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}
+            self.wfile.write(f"data: {json.dumps(part)}\n\n".encode())
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Asked]:
+    made = Asked(("127.0.0.1", 0), Answering)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def way(base: str = "http://192.0.2.7:8000/v1", model: str = 'it\'s a "model"', keyed: bool = True) -> Way:
+    return Way("box", model, base, keyed, listener="lan")
+
+
+@pytest.mark.parametrize(
+    ("client", "command"),
+    [("curl", ["sh"]), ("python", [sys.executable])],
+)
+def test_a_program_asks_with_the_key_of_its_environment(
+    server: Asked, tmp_path: Path, client: str, command: list[str]
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(CLIENTS[client].made(way(f"http://127.0.0.1:{server.server_port}/v1")))
+    environment = {"PATH": os.environ["PATH"], VARIABLE: KEY, "HOME": str(tmp_path)}
+    done = subprocess.run([*command, str(program)], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "I am" in done.stdout
+    assert (server.path, server.headers) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert (server.body["model"], server.body["stream"]) == ('it\'s a "model"', True)
+
+
+def test_no_key_is_an_argument_of_curls() -> None:
+    line = CLIENTS["curl"].made(way()).partition(" <<END")[0]
+    assert not any(VARIABLE in word or "Authorization" in word for word in shlex.split(line))
+
+
+def _fields(text: str, separator: str) -> dict[str, str]:
+    return dict(line.split(separator, 1) for line in text.splitlines())
+
+
+def test_forms_files_and_channels_name_address_model_and_key() -> None:
+    made = {name: one.made(way(model="m")) for name, one in CLIENTS.items()}
+    base = "http://192.0.2.7:8000/v1"
+    assert _fields(made["cline"], ": ") == {
+        "API Provider": "OpenAI Compatible",
+        "Base URL": base,
+        "API Key": "YOUR-KEY",
+        "Model ID": "m",
+    }
+    assert _fields(made["page-assist"], ": ")["Base URL"] == base
+    assert _fields(made["openwebui"], "=")["OPENAI_API_BASE_URL"] == base
+    (row,) = json.loads(made["litellm"].removeprefix("model_list: "))
+    assert row["litellm_params"] == {"model": "openai/m", "api_base": base, "api_key": f"os.environ/{VARIABLE}"}
+    channel = json.loads(made["one-api"])
+    assert (channel["base_url"], channel["models"], channel["type"]) == ("http://192.0.2.7:8000", "m", 1)
+    assert f'"{base}"' in made["node"]
+
+
+def listening(**listeners: ListenerEntry) -> Rig:
+    return rig(instance(), gateway=Gateway(listeners=listeners))
+
+
+@pytest.mark.parametrize(
+    ("listener", "place", "base"),
+    [
+        ({"address": "0.0.0.0", "port": 8000}, "box.lan", "http://box.lan:8000/v1"),
+        ({"address": "::", "port": 80}, "2001:db8::7", "http://[2001:db8::7]:80/v1"),
+        ({"address": "10.0.0.5", "port": 8000}, "box.lan", "http://10.0.0.5:8000/v1"),
+        (
+            {"address": "0.0.0.0", "port": 443, "tls": True, "names": ["llm.example.org"]},
+            "box.lan",
+            "https://llm.example.org:443/v1",
+        ),
+    ],
+)
+def test_a_listener_is_asked_where_clients_reach_it(listener: dict[str, object], place: str, base: str) -> None:
+    first, own = ways(listening(lan=ListenerEntry.model_validate(listener)), place)
+    assert (first.base, first.keyed, first.listener) == (base, True, "lan")
+    assert (own.base, own.instance) == ("http://127.0.0.1:8020/v1", "chat")
+
+
+def test_a_listener_without_keys_needs_none_and_one_with_some_models_offers_those() -> None:
+    plain = ListenerEntry(address="10.0.0.5", port=8000, keys=False)
+    assert next((one.keyed, one.key) for one in ways(listening(lan=plain), "x")) == (False, "none")
+    other = ListenerEntry(address="10.0.0.5", port=8000, models=("other",))
+    assert [one.listener for one in ways(listening(lan=other), "x")] == [""]
+
+
+def url(box: Box, *words: str, **changes: object) -> tuple[int, str, str]:
+    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry(**changes)!r}}})\n")
+    done = CliRunner().invoke(main, ["url", str(box.inventory), *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
+
+
+def test_all_ways_are_listed_and_a_configuration_is_of_the_first(box: Box) -> None:
+    status, said, _ = url(box, gateway=GATEWAY, instances=chat())
+    assert status == 0
+    assert ["http://192.0.2.7:8000/v1" in said, "tunnel chat" in said] == [True, True]
+    status, said, notes = url(box, "small", "--for", "page-assist", gateway=GATEWAY, instances=chat())
+    assert "Base URL: http://192.0.2.7:8000/v1" in said
+    assert '"origins": ["chrome-extension://' in notes
+    assert "keys" in notes
+
+
+def test_an_instance_alone_is_reached_through_a_tunnel(box: Box) -> None:
+    status, said, notes = url(box, "code", "--for", "curl")
+    assert (status, "http://127.0.0.1:8021/v1/chat/completions" in said) == (0, True)
+    assert "tunnel" in notes
+
+
+def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: Box) -> None:
+    status, _, said = url(box, "smal")
+    assert (status, 'no model or instance is called "smal"; did you mean "small"?' in said) == (2, True)

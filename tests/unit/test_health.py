@@ -1,0 +1,236 @@
+"""How instances are doing: one look as it runs on a host, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from rigwright.inventory import ROOT
+from rigwright.nvidia.cards.smi import TIMED_OUT
+from rigwright.operate import health
+from rigwright.operate.health import WEDGED, Answer, CardUse, EngineSeen, Health, Look, UnitSeen
+from tests.unit.model_server import KEY, Fault, Scripted, model_server
+from tests.unit.samples import instance, rig
+from tests.unit.scripts import stand_in
+from tests.unit.serving_samples import able
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the look gives root away before it connects")
+UNIT = UnitSeen("loaded", "active", "running", "success", 0, True, 60.0, 1 << 30)
+ENGINE = EngineSeen(200, "", 0.05, (), (), 0.3, 0.0, True)
+SILENT = replace(ENGINE, status=0, error="no answer in time")
+NOTHING = Answer(127, "", "")
+PROGRAM = """
+import json, sys
+from checks.survey.host import health
+health.ROOT = sys.argv[1]
+print(json.dumps(health.look(json.load(sys.stdin))))
+"""
+
+
+def judged(unit: UnitSeen | None = UNIT, engine: EngineSeen | None = ENGINE, out: str = "", *said: str) -> Health:
+    one = able()
+    units = {one.unit: unit} if unit else {}
+    engines = {one.name: engine} if engine else {}
+    look = Look(units, engines, {one.name: said}, {one.name: out} if out else {}, NOTHING, (), "", False)
+    return health.health(look, one)
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "note"),
+    [
+        (judged(), "ready", ""),
+        (judged(None, None), "not there", "deploy"),
+        (judged(replace(UNIT, load="not-found", active="inactive"), None), "not there", "deploy"),
+        (judged(replace(UNIT, active="inactive"), None), "stopped", ""),
+        (judged(replace(UNIT, active="failed", result="exit-code"), None), "failed", "systemd gave up: exit-code"),
+        (judged(replace(UNIT, active="activating", sub="start-post"), None), "loading", ""),
+        (judged(replace(UNIT, active="activating", sub="auto-restart", restarts=3), None), "failed", "3 times"),
+        (judged(replace(UNIT, active="activating", sub="start", restarts=1), None), "failed", "1 times"),
+        (judged(replace(UNIT, active="deactivating"), None), "stopping", ""),
+        (judged(UNIT, SILENT), "ready", "busy: one token took more than 0.55 s, and it computes"),
+        (judged(UNIT, replace(SILENT, silent_s=0.5)), "silent", "look again"),
+        (judged(UNIT, replace(SILENT, silent_s=WEDGED)), "wedged", "no answer and no step for 120 s"),
+        (judged(UNIT, replace(SILENT, silent_s=WEDGED, counts=False)), "silent", "does not count steps"),
+        (
+            judged(UNIT, replace(SILENT, silent_s=0.5), "no answer within 120 s"),
+            "wedged",
+            "the gateway has taken it out",
+        ),
+        (judged(UNIT, replace(SILENT, silent_s=0.5, error="Connection refused")), "failing", "Connection refused"),
+        (judged(UNIT, replace(ENGINE, status=500)), "failing", "it answers 500"),
+        (judged(UNIT, replace(ENGINE, status=401)), "failing", "it answers 401"),
+        # a gateway that has not asked again yet
+        (judged(UNIT, ENGINE, "no answer within 120 s"), "ready", ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_states_are_told_apart(found: Health, state: str, note: str) -> None:
+    assert found.state == state
+    assert note in found.note
+    assert found.well == (state == "ready")
+
+
+def test_what_a_log_betrays_comes_with_what_helps() -> None:
+    lines = ("an illegal memory access was encountered at x", "Cannot use FA version 2", "all is well")
+    (error,) = judged(UNIT, ENGINE, "", *lines).errors
+    assert error.startswith("an illegal memory access was encountered: a kernel went wrong")
+
+
+def test_tokens_a_second_are_those_of_the_look() -> None:
+    def lines(tokens: int, running: int) -> tuple[str, ...]:
+        return (f"vllm:generation_tokens_total{{}} {tokens}.0", f"vllm:num_requests_running{{}} {running}.0")
+
+    busy = replace(ENGINE, before=lines(100, 1), after=lines(130, 1), apart_s=0.5)
+    assert judged(UNIT, busy).tokens_a_second == 60
+    assert judged(UNIT, replace(busy, after=lines(100, 0))).tokens_a_second is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "failed"),
+    [
+        (
+            Answer(0, "0, 1000, 24576, 120.5, 250.0, 61, 99\n1, 0, 24576, [N/A], [N/A], 30, 0\n", ""),
+            (CardUse(0, 1000, 24576, 120.5, 250, 61, 99), CardUse(1, 0, 24576, None, None, 30, 0)),
+            "",
+        ),
+        (Answer(127, "", ""), (), ""),
+        (Answer(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
+        (Answer(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
+        (Answer(0, "0, 1\n", ""), (), "nvidia-smi says: 0, 1"),
+    ],
+)
+def test_cards_say_what_they_take(answer: Answer, found: tuple[CardUse, ...], failed: str) -> None:
+    there, why = health.cards(answer)
+    assert there == found
+    assert failed in why
+    assert bool(failed) == bool(why)
+
+
+Looking = Callable[..., Look]
+SHOW = "Id={unit}\\nLoadState=loaded\\nActiveState={active}\\nSubState=running\\nResult=success\\nNRestarts=0\\n"
+SHOW += "MainPID=1\\nMemoryCurrent=5\\nInvocationID=aa\\n"
+SHOW += "ActiveEnterTimestampMonotonic=1\\nStateChangeTimestampMonotonic=1\\n"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A host's root, where others than root come to."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture
+def looking(folder: Path) -> Looking:
+    """Looks at a host with one instance, whose engine is a scripted model."""
+    one = replace(able(), name="chat")
+    wanted = health.asked(rig(one))
+    (ask,) = wanted["asks"]  # type: ignore[misc]
+    ask["at"] = str(folder / "api.sock")
+    key = folder / str(ask["key"]).lstrip("/")
+    key.parent.mkdir(parents=True)
+    key.write_text(f"{KEY}\n")
+    stand_in(
+        folder / "bin", "systemctl", f"case $1 in show) printf '{SHOW.format(unit=one.unit, active='active')}' ;; esac"
+    )
+    stand_in(folder / "bin", "journalctl", "echo fine; echo 'CUDA out of memory. token=abc'")
+
+    def look(**changes: Any) -> Look:
+        environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(folder)],
+            input=json.dumps({**wanted, **changes}),
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            timeout=30,
+        )
+        return TypeAdapter(Look).validate_json(done.stdout, strict=True)
+
+    return look
+
+
+def serving(folder: Path, fault: Fault = "", **more: Any) -> Any:
+    return model_server(Scripted(fault, **more), folder / "api.sock")
+
+
+@as_root
+def test_a_look_asks_for_a_token_and_for_what_is_counted(looking: Looking, folder: Path) -> None:
+    with serving(folder) as model:
+        (folder / "api.sock").chmod(0o777)
+        found = looking()
+    one = health.health(found, able())
+    assert (one.state, one.note, one.memory_bytes, one.metrics.kv_used) == ("ready", "", 5, 0.25)
+    assert [asked["max_tokens"] for asked in model.asked] == [1]
+    assert one.errors == ("CUDA out of memory: lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens",)
+    assert "abc" not in str(found.said)
+    assert not (folder / "run/rigwright/silent/chat").exists()
+
+
+@as_root
+def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(looking: Looking, folder: Path) -> None:
+    with serving(folder, "wedged"):
+        (folder / "api.sock").chmod(0o777)
+        began = time.monotonic()
+        first = looking()
+        assert time.monotonic() - began < 5, "most of it is Python's start on a busy machine"
+        assert health.health(first, able()).state == "silent"
+        assert 0.4 < first.engines["chat"].silent_s < 1.5
+        kept = folder / "run/rigwright/silent/chat"
+        written = json.loads(kept.read_text())
+        kept.write_text(json.dumps(written | {"began": written["began"] - WEDGED}))
+        later = looking()
+    assert health.health(later, able()).state == "wedged"
+
+
+@as_root
+@pytest.mark.parametrize("text", ["", "[]", '{"run": "other", "now": "", "began": 0}', "[" * 9999, '{"began": 1e400}'])
+def test_what_was_written_down_of_another_run_counts_for_nothing(looking: Looking, folder: Path, text: str) -> None:
+    kept = folder / "run/rigwright/silent/chat"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(text)
+    with serving(folder, "wedged"):
+        (folder / "api.sock").chmod(0o777)
+        assert health.health(looking(), able()).state == "silent"
+
+
+@as_root
+def test_one_that_answers_again_is_forgotten(looking: Looking, folder: Path) -> None:
+    kept = folder / "run/rigwright/silent/chat"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+    with serving(folder):
+        (folder / "api.sock").chmod(0o777)
+        assert health.health(looking(), able()).well
+    assert not kept.exists()
+
+
+@as_root
+def test_what_the_gateway_and_the_host_say_is_told(looking: Looking, folder: Path) -> None:
+    (folder / "run/rigwright_router/out").mkdir(parents=True)
+    (folder / "run/rigwright_router/out/chat").write_text("no answer within 120 s\n")
+    (folder / "run/reboot-required").touch()
+    found = looking()
+    assert (found.out, found.reboot, found.holder) == ({"chat": "no answer within 120 s"}, True, "")
+    # nothing listens
+    assert health.health(found, able()).state == "failing"
+
+
+def test_of_an_engine_that_does_not_count_its_slots_are_looked_at() -> None:
+    def path(**flags: Any) -> object:
+        (ask,) = health.asked(rig(instance(flags=flags)))["asks"]  # type: ignore[misc]
+        return ask["counts"]
+
+    assert (path(metrics=True), path(), path(**{"no-slots": True})) == ("/metrics", "/slots", "")

@@ -1,0 +1,35 @@
+"""Dashboards that are shipped: what was made is what `lab.dashboards` says, and every figure is one that is known."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from lab.dashboards import FOLDER, PAGES
+from rigwright.monitoring.entry import Limits
+from rigwright.monitoring.rules import RECORDED, alerts
+
+
+def panels(name: str) -> list[dict[str, object]]:
+    """Those of a dashboard."""
+    found: list[dict[str, object]] = json.loads((FOLDER / f"{name}.json").read_text())["panels"]
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_lies_there_was_made_of_what_is_declared(name: str) -> None:
+    made = [(one["title"], one["targets"][0]["expr"]) for one in panels(name)]  # type: ignore[index]
+    assert made == [(one.title, one.expr) for one in PAGES[name][2]]
+    assert all(one["datasource"] == {"type": "prometheus", "uid": "${prometheus}"} for one in panels(name))
+
+
+def test_no_other_dashboard_lies_there() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(PAGES)
+
+
+def test_what_dashboards_ask_for_of_ours_is_worked_out() -> None:
+    texts = [graph.expr for _, _, graphs in PAGES.values() for graph in graphs]
+    texts += [one.expr for one in alerts(Limits(ttft_p99_s=1.0))]
+    assert set(re.findall(r"rig:\w+:?\w*", " ".join(texts))) == {one.name for one in RECORDED}

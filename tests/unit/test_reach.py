@@ -1,0 +1,131 @@
+"""Verbs that reach hosts by hand, on a server of this machine: `run`, `ssh`, `doctor`; and a chat's answer."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.chat import shown, streamed
+from rigwright.inventory import ROOT
+from tests.unit.samples import Box, chat, entry
+from tests.unit.ssh_server import Sshd, sshd
+from tests.unit.test_clients import Asked, server  # noqa: F401 (a fixture)
+
+LIMIT = 120  # seconds
+Verb = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Sshd]:
+    with sshd(tmp_path / "host") as found:
+        yield found
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def verb(box: Box, host: Sshd, tmp_path: Path) -> Verb:
+    """A verb over an inventory of two hosts: a server that is there, and one that is not."""
+    (tmp_path / "home").mkdir()
+
+    def run(*words: str, both: bool = False, **keys: object) -> subprocess.CompletedProcess[str]:
+        one = {**entry(cards=[], instances=chat()), **host.connection, **keys}
+        away = {**one, "ssh_port": free_port(), "instances": {}}
+        rigs = {"box": one} | ({"away": away} if both else {})
+        box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({rigs!r})\n")
+        environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+        environment.pop("SSH_AUTH_SOCK", None)
+        command = [sys.executable, "-m", "cli", *(word.format(box.inventory) for word in words)]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=LIMIT, stdin=subprocess.DEVNULL
+        )
+
+    return run
+
+
+def test_a_command_runs_on_all_hosts_and_each_line_has_its_host(verb: Verb) -> None:
+    done = verb("run", "{}", "echo one; printf 'two\\033[31m'")
+    assert (done.returncode, done.stdout) == (0, "box  one\nbox  two\\x1b[31m\n"), done.stderr
+
+
+def test_a_command_that_fails_and_a_host_out_of_reach_are_told_apart(verb: Verb) -> None:
+    done = verb("run", "{}", "false")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "box: exit status 1")
+    done = verb("run", "{}", "true", both=True)
+    assert done.returncode in (2, 3), done.stderr
+    assert "away: cannot be reached" in done.stderr
+
+
+def test_several_words_are_a_command_and_its_arguments(verb: Verb) -> None:
+    assert verb("run", "{}", "printf", "%s.", "a b", "$HOME").stdout == "box  a b.$HOME.\n"
+
+
+def test_ssh_runs_a_command_as_who_logs_in_and_ends_as_it_does(verb: Verb, host: Sshd) -> None:
+    done = verb("ssh", "{}", "echo hello; exit 7", _sudo=True)
+    assert (done.returncode, done.stdout) == (7, "hello\n"), done.stderr
+    assert host.told == ["echo hello; exit 7"]
+
+
+def test_ssh_is_to_one_host(verb: Verb, host: Sshd) -> None:
+    done = verb("ssh", "{}", "true", both=True)
+    assert (done.returncode, host.logins) == (2, 0)
+    assert "name one with --limit: away, box" in done.stderr
+
+
+def test_a_doctor_names_what_keeps_a_host_from_being_reached(verb: Verb) -> None:
+    done = verb("doctor", "{}", both=True, _sudo=True)
+    assert done.returncode == 3, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "this machine: nothing is wrong" in lines
+    assert any(line.startswith("away: cannot be reached: ") for line in lines)
+    assert any("cure: ssh -v -p" in line and "root@127.0.0.1 says where it stops" in line for line in lines)
+
+
+def test_a_doctor_names_another_host_key_and_does_not_log_in(verb: Verb, host: Sshd) -> None:
+    import paramiko
+
+    key = paramiko.ECDSAKey.generate()
+    done = verb("doctor", "{}", ssh_host_key=f"{key.get_name()} {key.get_base64()}")
+    assert (done.returncode, host.logins) == (3, 0)
+    assert "box: it shows the host key SHA256:" in done.stdout
+    assert "rigwright host-key" in done.stdout
+
+
+def test_a_doctor_names_what_keeps_commands_from_being_roots(verb: Verb, host: Sshd) -> None:
+    host.program("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    done = verb("doctor", "{}", _sudo=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "box: cannot become root (" in done.stdout
+    assert "NOPASSWD: ALL' > /etc/sudoers.d/rigwright" in done.stdout
+    host.program("id", "echo 1000")
+    assert 'cure: put "_sudo": True among its keys' in verb("doctor", "{}").stdout
+
+
+def test_a_doctor_names_secrets_that_others_can_read(verb: Verb, box: Box, host: Sshd) -> None:
+    host.program("id", "echo 1000")
+    box.write("chat.key", "0123456789abcdef\n").chmod(0o644)
+    done = verb("doctor", "{}", instances=chat(api_key_file="chat.key"))
+    assert f"this machine: the API key in {box.folder}/chat.key can be read by others (mode 0644)" in done.stdout
+    assert f"cure: chmod 600 {box.folder}/chat.key" in done.stdout
+
+
+def test_an_answer_comes_piece_by_piece(server: Asked) -> None:  # noqa: F811 (the fixture)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    pieces = list(streamed(connection, "a-key", {"model": "m", "messages": [], "stream": True}))
+    assert pieces == ["I am", " here."]
+    assert server.headers == "Bearer a-key"
+
+
+def test_what_a_model_says_writes_nowhere_else_on_the_terminal() -> None:
+    assert shown("a\n\tb\x1b[2J\r") == "a\n\tb\\x1b[2J\\r"

@@ -1,0 +1,205 @@
+"""The page for strangers: what is on it is on a list, whatever hosts, inventories, books and logs say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench.speed import RATES, Effort, parts
+from checks.looking import Box
+from checks.results import HostReport, Report
+from checks.results import Result as Checked
+from cli import main
+from cli import report as verb
+from rigwright.baseline import book
+from rigwright.baseline.run import Series
+from rigwright.engines.vllm import told
+from rigwright.report import page
+from roles.root import Answer
+from tests.unit.samples import card
+from tests.unit.test_baseline import FINGERPRINT, run
+from tests.unit.vllm_samples import rig, vllm
+
+CANARY = "CANARY-sk-5f2e"
+ADDRESS = "192.0.2.77"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0.21.0", "0.21.0"),
+        ("v0.12.0", "v0.12.0"),
+        ("2.11.0+cu130", "2.11.0+cu130"),
+        ("0.20.1rc1.dev16", "withheld"),
+        ("1.0.post1", "1.0.post1"),
+        ("1.0+abcdef", "withheld"),
+        (f"1.0-{CANARY}", "withheld"),
+        ("1.0\n2.0", "withheld"),
+        ("", "withheld"),
+        (ADDRESS, "withheld"),
+    ],
+)
+def test_a_version_has_the_shape_of_one(text: str, said: str) -> None:
+    assert page.version(text) == said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "said"),
+    [
+        (page.SYSTEM, "Debian GNU/Linux 12 (bookworm)", "Debian GNU/Linux 12"),
+        (page.SYSTEM, "Ubuntu 22.04.5 LTS", "Ubuntu 22.04.5"),
+        (page.SYSTEM, f"Debian GNU/Linux 12 {CANARY}", "Debian GNU/Linux 12"),
+        (page.SYSTEM, f"{CANARY} 12", "withheld"),
+        (page.SYSTEM, f"Ubuntu 22.04{CANARY}", "withheld"),
+        (page.KERNEL, "6.1.0-49-amd64", "6.1.0-49"),
+        (page.KERNEL, f"6.1.0-{CANARY}", "6.1.0"),
+        (page.KERNEL, f"6.1.0{CANARY}", "withheld"),
+    ],
+)
+def test_of_other_texts_only_what_is_allowed_is_told(pattern: re.Pattern[str], text: str, said: str) -> None:
+    assert page.beginning(pattern, text) == said
+
+
+def test_rates_on_the_list_are_those_of_the_protocol() -> None:
+    made = [part.name for part in parts(Effort(), 10.0)]
+    assert {name.removesuffix(" wall").removesuffix(" decode") for name in RATES} == set(made)
+
+
+def result(identifier: str, verdict: Any, **more: Any) -> Checked:
+    words = {name: f"{name} {CANARY}" for name in ("title", "why", "part", "note", "expected", "found", "cure")}
+    return Checked(id=identifier, severity="high", verdict=verdict, took_s=0.1, **(words | more))
+
+
+REPORT = Report(
+    1,
+    "2026-11-23T10:00:00Z",
+    "0.1.0",
+    f"/home/{CANARY}/rig.py",
+    False,
+    "not as declared",
+    1.0,
+    [
+        HostReport(
+            "box1",
+            "not as declared",
+            "ab" * 32,
+            7,
+            CANARY,
+            {
+                "system": f"Debian GNU/Linux 12 ({CANARY})",
+                "kernel": f"6.1.0-49-{CANARY}",
+                "driver": CANARY,
+                "python": "3.11.2",
+                CANARY: CANARY,
+            },
+            [result("N21", "fail"), result("S06", "ok"), result("X01", "fail"), result("N24", "skip")],
+        )
+    ],
+)
+Telling = Callable[..., Result]
+
+
+@pytest.fixture
+def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
+    """Run the verb over a box of which everything that has a name is called the canary."""
+    inventory = tmp_path / "rig.py"
+    inventory.write_text("")
+    one = vllm(CANARY.lower(), variant_name=f"vllm/{CANARY}", model_name=CANARY)
+    mine = card("8.6", name=f"{CANARY} GPU")
+    made = replace(
+        rig(one), name="box1", inventory=str(inventory), cards=(mine, mine), proxy=f"http://{CANARY}@{ADDRESS}"
+    )
+    lines = [f"{CANARY} prompt {ADDRESS}", f"Cannot use FA version 2 because {CANARY}", "harmless"] * 2
+    lines += [f"{told.CAUSES[0].said} {CANARY}"]
+    fingerprint = FINGERPRINT.model_copy(
+        update={"cards": (CANARY,), "driver": "580.95.05", "variant": f"vllm/{CANARY}", "lock": "cd" * 32}
+    )
+    rates = {"narrative decode": Series(values=(70.5,)), "a rate of my own": Series(values=(1.0,))}
+    measured = run(1, fingerprint=fingerprint).model_copy(update={"rates": rates})
+    pages = book.Page().with_run(measured).accepting()
+    book.write(book.path(str(inventory), "box1"), book.Book().having(CANARY.lower(), pages))
+
+    def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:
+        done = subprocess.CompletedProcess([], 1, json.dumps(asdict(told)), CANARY)
+        monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
+        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, None)], list(gone)))
+        monkeypatch.setattr(
+            verb, "root", type("R", (), {"run": lambda *_: Answer(0, "\n".join(lines).encode(), b""), "Gone": OSError})
+        )
+        return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
+
+    return tell
+
+
+def test_no_name_secret_or_address_is_on_the_page(telling: Telling) -> None:
+    done = telling()
+    assert done.exit_code == 0, done.output
+    for word in (CANARY, CANARY.lower(), ADDRESS, "sk-5f2e", "cdcd", "box1", "/home", "a rate of my own", "X01"):
+        assert word not in done.output
+
+
+def test_what_helps_is_on_the_page(telling: Telling) -> None:
+    said = telling().output
+    for line in (
+        "Rigwright 0.1.0, 20",
+        "| system | Debian GNU/Linux 12 |",
+        "| kernel | 6.1.0-49 |",
+        "| driver | withheld |",
+        "| python | 3.11.2 |",
+        "| cards | 2 x the operator's own |",
+        "| generation | 7 |",
+        "Checks: 1 hold, 2 do not, 1 were left out.",
+        "| N21 | high | each card's power limit is the declared one |",
+        "1 of the operator's own do not hold.",
+        "vllm 0.21.0, variant the operator's own, 1 cards.",
+        "driver 580.95.05, power limit 280 W, 16 lanes.",
+        "| narrative decode | 70.5 | 70.5 | unjudged |",
+        "- log, 2 times: harmless: cards before compute capability 8.0 have another backend",
+        f"- log, 1 times: likely cause: {told.CAUSES[0].means}",
+    ):
+        assert line in said, line
+
+
+def test_what_we_ship_may_be_named() -> None:
+    shipped = verb.shipped()
+    made = page.Box({}, "", None, ["NVIDIA GeForce RTX 3090"], [page.Instance("vllm", "0.21.0", "vllm/dual", 2)])
+    said = page.text([made], shipped, "0.1.0", "2026-11-23")
+    assert "| cards | 1 x NVIDIA GeForce RTX 3090 |" in said
+    assert "vllm 0.21.0, variant vllm/dual, 2 cards." in said
+
+
+def test_it_is_shown_before_it_is_written_and_only_with_consent(telling: Telling, tmp_path: Path) -> None:
+    file = tmp_path / "report.md"
+    refused = telling(f"--output={file}", input="n\n")
+    assert refused.exit_code == 0
+    assert refused.output.startswith("# Rigwright report")
+    assert not file.exists()
+    telling(f"--output={file}", input="y\n")
+    assert file.read_text().startswith("# Rigwright report")
+    assert CANARY not in file.read_text()
+    file.unlink()
+    telling(f"--output={file}", "--yes")
+    assert file.exists()
+
+
+def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(telling: Telling) -> None:
+    done = telling(gone=(CANARY,))
+    assert done.exit_code == 3
+    assert "## Box 2\n\nIt cannot be reached." in done.output
+    assert CANARY not in done.output
+
+
+def test_checks_that_do_not_run_are_refused(telling: Telling, monkeypatch: pytest.MonkeyPatch) -> None:
+    telling()
+    done = subprocess.CompletedProcess([], 2, "", "Error: rig.py: no hosts\n")
+    monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
+    said = CliRunner().invoke(main, ["report", __file__])
+    assert (said.exit_code, "no hosts" in said.output) == (2, True)

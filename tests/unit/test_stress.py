@@ -1,0 +1,224 @@
+"""What instances have to bear: each probe on a scripted model, and red on one that misbehaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.declaration.rig import Instance
+from rigwright.operate import stress
+from rigwright.operate.place import Place
+from rigwright.operate.reply import Reply
+from rigwright.operate.stress import Probe, Probed, Turn, haystack, judged, ladder, soaked
+from roles.client import Client
+from roles.client import stress as running
+from roles.client.stress import Stressed
+from tests.unit.client_host import client_host
+from tests.unit.model_server import KEY, MODEL, NEEDLE, Fault, Scripted, model_server
+from tests.unit.serving_samples import SERVICE, able
+
+Stressing = Callable[..., tuple[dict[str, Probed], Stressed]]
+
+
+@pytest.mark.parametrize(
+    ("context", "found"),
+    [
+        (600, ()),
+        (4096, (3068,)),
+        (16384, (10000, 14373)),
+        (32768, (10000, 29446)),
+        (65536, (10000, 30000, 59593)),
+        (131072, (10000, 30000, 60000, 90000, 95000, 119886)),
+        (262144, (10000, 30000, 60000, 90000, 95000, 125000, 155000, 178000, 185000, 215000, 240472)),
+    ],
+)
+def test_a_ladder_goes_up_to_what_a_context_has_room_for(context: int, found: tuple[int, ...]) -> None:
+    assert ladder(context) == found
+    assert all(size + stress.ROOM <= context for size in found)
+
+
+def test_a_haystack_is_another_one_each_time_and_has_its_needle_in_it() -> None:
+    text, word, mark = haystack(7, 5000)
+    assert haystack(7, 5000) == (text, word, mark)
+    assert NEEDLE.findall(text) == [word]
+    assert 5000 <= len(text) < 5200
+    other, _, _ = haystack(8, 5000)
+    # from its first words on, so that no cache has a prefix of it
+    assert other[:12] != text[:12]
+    places = [haystack(seed, 5000)[0].index("secret word") / 5000 for seed in range(30)]
+    assert min(places) < 0.3
+    assert max(places) > 0.7
+
+
+def reply(**changes: Any) -> Reply:
+    usage = ', "usage": {"prompt_tokens": 900, "completion_tokens": 30}'
+    body = '{"choices": [{"message": {"content": "it is THEWORDIS"}, "finish_reason": "stop"}]' + usage + "}"
+    return Reply(**{"status": 200, "error": "", "type": "", "body": body, "events": (), "first_s": 1.0, "total_s": 2.0,
+                    "refused": 0, "waited_s": 2.0, **changes})  # fmt: skip
+
+
+ANY = Probe("n", "t")
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "words"),
+    [
+        (judged(ANY, reply(), "THEWORDIS", None, None), "ok", ""),
+        (judged(ANY, reply(), "OTHERWORD", None, None), "ok", "did not find the word"),
+        (judged(ANY, reply(), "THEWORDIS", 0.5, None), "ok", "50% came from the prefix cache"),
+        (judged(ANY, reply(), "THEWORDIS", 0.04, None), "ok", ""),
+        (judged(Probe("n", "t", least=50), reply(), "", None, None), "fail", "an answer of 30 tokens, not 50"),
+        (judged(ANY, reply(status=400), "", None, None), "skip", "refused as too long"),
+        (
+            judged(ANY, reply(status=500, body="out of memory"), "", None, None),
+            "fail",
+            "500: out of memory",
+        ),
+        (
+            judged(ANY, reply(status=0, error="no answer in time"), "", None, None),
+            "fail",
+            "no answer in time",
+        ),
+    ],
+)
+def test_a_probe_is_judged_by_whether_it_is_served(found: Probed, verdict: str, words: str) -> None:
+    assert found.verdict == verdict
+    assert words in found.detail
+    assert bool(words) == bool(found.detail)
+
+
+@pytest.fixture
+def stressing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stressing:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    place = Place("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
+
+    def made(
+        model: Scripted,
+        run: Callable[[Stressed], Iterator[Probed]] = Stressed.probes,
+        instance: Instance | None = None,
+        memory: Callable[[], float | None] = lambda: None,
+        context: int = 32768,
+    ) -> tuple[dict[str, Probed], Stressed]:
+        host = client_host(tmp_path / "host", monkeypatch)
+        with model_server(model, tmp_path / "s"), Client(host, place) as client:
+            one = Stressed(client, instance or able(), SERVICE, context, memory, lambda what: None)
+            assert one.begin() == ""
+            found = list(run(one))
+            assert one.foreign_tokens == (None if one.unsure else 0)
+        return {probed.check: probed for probed in found}, one
+
+    return made
+
+
+def red(found: dict[str, Probed]) -> set[str]:
+    return {name for name, one in found.items() if one.verdict == "fail"}
+
+
+def test_all_probes_are_borne_with_their_figures(stressing: Stressing) -> None:
+    memory = iter([100.0, 140.0, *[150.0] * 20])
+    found, _ = stressing(Scripted(), memory=lambda: next(memory))
+    assert [*found] == ["needle-10000", "needle-29446", "tool-return", "tools", "coding", "reasoning", "conversation"]
+    assert {one.verdict for one in found.values()} == {"ok"}, found
+    first = found["needle-10000"]
+    assert first.detail == ""
+    # the stand-in makes a token of four characters, and is asked for that before
+    assert abs((first.prompt_tokens or 0) - 10_000) < 500
+    assert (first.growth_mib, found["conversation"].growth_mib) == (40.0, 50.0)
+    assert all(one.first_s is not None for one in found.values())
+
+
+def test_what_is_in_a_tools_answer_is_asked_as_such(stressing: Stressing) -> None:
+    model = Scripted()
+    stressing(model)
+    returned = [asked for asked in model.asked if asked["messages"][-1]["role"] == "tool"]
+    assert len(returned) == 1
+    assert len(returned[0]["messages"][-1]["content"]) > 90_000
+    assert max(len(asked.get("tools", ())) for asked in model.asked) == 10
+
+
+@pytest.mark.parametrize(
+    ("fault", "names"),
+    [
+        ("empty", {"needle-3068", "tools", "coding", "conversation"}),
+        ("lost stream", {"needle-3068", "tools", "coding", "reasoning", "conversation"}),
+        ("error with 200", {"needle-3068", "tools", "coding", "reasoning", "conversation"}),
+    ],
+)
+def test_what_misbehaves_is_red(stressing: Stressing, fault: Fault, names: set[str]) -> None:
+    found, _ = stressing(Scripted(fault), context=4096)
+    assert names <= red(found)
+    assert found["tool-return"].verdict == "n/a"
+
+
+def test_who_does_not_find_the_word_has_served_it(stressing: Stressing) -> None:
+    found, _ = stressing(Scripted("no needle"), context=4096)
+    assert found["needle-3068"].verdict == "ok"
+    assert "did not find the word" in found["needle-3068"].detail
+
+
+def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tmp_path: Path, monkeypatch: Any) -> None:
+    model = Scripted(running=2)
+    place = Place("chat", str(tmp_path / "s"), MODEL, credential=str(tmp_path / "key"))
+    host = client_host(tmp_path / "host", monkeypatch)
+    with model_server(model, tmp_path / "s"), Client(host, place) as client:
+        one = Stressed(client, able(), SERVICE, 4096, lambda: None, lambda what: None)
+        assert one.begin() == "2 requests of somebody else run there, and 0 wait"
+        one.calibrate()
+        assert one.foreign_tokens == 0
+        model.count("generation_tokens_total", 500)
+        assert one.foreign_tokens == 500
+
+
+def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SESSIONS", (2, 6))
+    monkeypatch.setattr(running, "TURNS", (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("", ""),
+        ("empty", "2 of 2 turns without an answer, the first: an empty answer"),
+        ("lost stream", "the answer breaks off"),
+        ("slower", "tokens a second at the end"),
+    ],
+)
+def test_a_soak_is_red_for_what_goes_wrong_in_it(
+    stressing: Stressing, monkeypatch: pytest.MonkeyPatch, fault: Fault, words: str
+) -> None:
+    soaking(monkeypatch)
+    found, _ = stressing(Scripted(fault, gap_s=0.001), lambda one: one.soak(False, lambda: 0))
+    assert (found["soak"].verdict, words in found["soak"].detail) == ("fail" if words else "ok", True)
+
+
+def test_a_growing_conversation_has_all_before_it(stressing: Stressing, monkeypatch: pytest.MonkeyPatch) -> None:
+    soaking(monkeypatch)
+    model = Scripted()
+    found, _ = stressing(model, lambda one: one.soak(True, lambda: 0), context=8192)
+    lengths = [len(asked["messages"]) for asked in model.asked[1:]]
+    assert lengths == [1, 3, 1, 3]
+    assert found["soak"].title == "4 turns of growing conversations"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (soaked([Turn("", 10.0)] * 20, 100, 0, False), ""),
+        (soaked([Turn("", 10.0)] * 20, 201, 0, False), "201 MiB more memory, not 200"),
+        (soaked([Turn("", 10.0)] * 20, None, 2, False), "it was started again 2 times"),
+        (
+            soaked([Turn("", 10.0)] * 10 + [Turn("", 9.7)] * 5, None, 0, False),
+            "9.7 tokens a second at the end, 10.0 at",
+        ),
+        (soaked([Turn("", 10.0)] * 10 + [Turn("", 9.7)] * 5, None, 0, True), ""),
+        # they differ by as much themselves
+        (soaked([Turn("", rate) for rate in (9, 11, 9, 11, 10, 9, 11, 9, 10, 9.9)], None, 0, False), ""),
+        (soaked([Turn("", 10.0)] * 19 + [Turn("empty", None)], None, 0, False), "1 of 20 turns without an answer"),
+    ],
+)
+def test_a_soak_is_judged_by_all_of_it(wrong: list[str], words: str) -> None:
+    assert len(wrong) == bool(words)
+    assert words in "".join(wrong)
