@@ -41,8 +41,8 @@ def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, yes:
     if client.place.model not in names:
         served = printable(", ".join(names)[:100]) or "nothing"
         raise Refused(
-            f"{box.name}: what answers for {instance.name} serves {served}, and not {client.place.model}: it is another "
-            "server, or another model than declared"
+            f"{box.name}: what answers for {instance.name} serves {served}, and not {client.place.model}: it is "
+            "another server, or another model than declared"
         )
     seen = read(client.ask(Request(metrics), SOON).body, instance.kind.counts) if metrics else None
     if seen and seen.busy and not yes:
