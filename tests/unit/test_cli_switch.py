@@ -15,10 +15,12 @@ import cli.switch as verb
 from cli import main
 from cli.ending import Failed, Unreached
 from cli.hosts import Wanted
+from cli.judged import Judged
 from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
+from rigwright.operate.verify import Finding
 from rigwright.serving.beside import Room
 from rigwright.serving.differences import Written
 from rigwright.serving.live import Kept, Process, Served
@@ -66,6 +68,11 @@ instead = ["llamacpp/cpu"]
 """
 
 
+OK = Finding("completion", "it answers a question", "ok", "Paris")
+FAIL = Finding("tool-call", "it calls a tool", "fail", "no tool call")
+SKIP = Finding("image", "it sees an image", "skip", "too small")
+
+
 class Operator:
     """An inventory of two boxes, and what a verb does to them: nothing, but it is written down."""
 
@@ -78,6 +85,10 @@ class Operator:
         self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
         monkeypatch.setattr(verb, "boxes", self.boxes)
         monkeypatch.setattr(verb, "perform", self.deploy)
+        monkeypatch.setattr(verb, "verified", self.verify)
+        # it would take this process's own Ctrl-C
+        monkeypatch.setattr(verb, "Interrupt", SimpleNamespace)
+        self.judged = Judged("chat", "llamacpp/wide", checks=[OK])
 
     def declare(self, **boxes: dict[str, object]) -> None:
         rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
@@ -98,6 +109,10 @@ class Operator:
 
     def deploy(self, wanted: Wanted) -> None:
         self.ran.append(wanted)
+
+    def verify(self, box: Any, instances: Any, *rest: object) -> list[Judged]:
+        assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].partition(":")[2]]
+        return [self.judged]
 
     def switch(self, *words: str) -> Result:
         return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
@@ -276,8 +291,45 @@ def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
 
     monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert "was changed meanwhile, and still says llamacpp/wide" in done.output
+    assert "was changed meanwhile, and is left as it is: edit it by hand" in done.output
     assert operator.text.endswith("# mine\n")
+
+
+def orders(operator: Operator) -> list[object]:
+    return [one.orders["switch"] for one in operator.ran]
+
+
+def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: Operator) -> None:
+    before, operator.serves = operator.text, {"chat": "llamacpp/one"}
+    operator.judged = Judged("chat", "llamacpp/wide", checks=[OK, FAIL, SKIP])
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == 1
+    assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/one"]
+    assert operator.text == before
+    assert "llamacpp/wide fails: it calls a tool; chat serves llamacpp/one again" in done.output
+
+
+@pytest.mark.parametrize(
+    ("judged", "why"),
+    [
+        (Judged("chat", "llamacpp/wide", checks=[OK, SKIP]), "is not proven: it sees an image"),
+        (Judged("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
+    ],
+)
+def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(
+    operator: Operator, judged: Judged, why: str
+) -> None:
+    operator.judged = judged
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])
+    assert f"one: chat serves llamacpp/wide, and {why}" in done.output
+    assert "llamacpp/wide" in operator.text
+
+
+def test_it_is_not_asked_where_nobody_wants_that(operator: Operator) -> None:
+    operator.judged = Judged("chat", "llamacpp/wide", checks=[FAIL])
+    assert operator.switch("chat", "llamacpp/wide", "--unverified", *ONE).exit_code == 0
+    assert orders(operator) == ["chat:llamacpp/wide"]
 
 
 def test_what_is_declared_already_is_deployed_without_an_edit(operator: Operator) -> None:
