@@ -25,7 +25,7 @@ UNITS = "/run/systemd/system"
 # Below it each has a folder like a generation's.
 FOLDER = "/run/rigwright_beside"
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM: 500 to 1500 MiB (club-3090,
-# docs/HARDWARE.md, of cards).
+# its page on hardware, of cards).
 MORE = 1536 * MIB
 
 SCHEMA: channel.Schema = {"memory": (number,), "card": (number, number, number)}
