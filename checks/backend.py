@@ -52,7 +52,7 @@ def _said(inventory: str) -> Iterator[None]:
     except SystemExit as error:
         if isinstance(error.code, str) and error.code:
             raise
-        raise UnknownHost(f"{inventory}: ends without hosts") from None
+        raise UnknownHost(f"{inventory}: defines no hosts") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -117,7 +117,7 @@ def each_host(target_name: str) -> None:
 @pytest.fixture(scope="session")
 def survey(seen: Seen) -> Survey:
     """What the host is, all of it seen at one time."""
-    return seen.survey or Survey({}, "the connection is gone")
+    return seen.survey or Survey({}, "the connection was lost")
 
 
 @pytest.fixture(scope="session")

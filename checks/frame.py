@@ -229,19 +229,19 @@ class Frame:
         if self.gone and session.exitstatus in decided:
             session.exitstatus = STATUS["not reached"]
 
-    def _leave(self) -> None:
-        """Have each host that is declared to tell know what all checks have found of it."""
-        for name, found in self.results.items():
-            seen = self.look.hosts[name]
-            if why := leave(seen, _host_report(name, seen, found), time.time()):
-                self.unleft[name] = why
-
     def deployed(self, target: str) -> bool:
         """Whether a generation is current on a host, as far as it has said."""
         try:
             return (self.look.hosts[target].survey or Survey({})).read(ABOUT).generation is not None
         except Drift:
             return True
+
+    def _leave(self) -> None:
+        """Have each host that is declared to tell know what all checks have found of it."""
+        for name, found in self.results.items():
+            seen = self.look.hosts[name]
+            if why := leave(seen, _host_report(name, seen, found), time.time()):
+                self.unleft[name] = why
 
     def report(self) -> Report:
         """All that was found."""

@@ -83,7 +83,7 @@ class Box:
         """Run a shell script as root; yields its output's lines as they come.
 
         Raises:
-            roles.root.Gone: the connection is gone.
+            roles.root.Gone: the connection was lost.
         """
         return root.lines(self.target, script)
 
@@ -158,7 +158,7 @@ class Box:
         except root.NoRoot as error:
             raise Lost(f"{self.name}: {error}") from None
         except root.Gone as error:
-            raise Lost(f"{self.name}: the connection is gone: {said(str(error))}") from None
+            raise Lost(f"{self.name}: the connection was lost: {said(str(error))}") from None
 
     def desired(self) -> Desired:
         """What its rig comes to there."""

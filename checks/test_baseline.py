@@ -41,7 +41,7 @@ def now_there(survey: Survey, rig: Rig, desired: Desired, facts: HostFacts, inst
 
 
 @check(
-    "Q01",
+    "J01",
     "it was not slower than what was accepted when it was measured last",
     severity="low",
     why="a box that is slower than it was has lost lanes, power, cooling or a setting, and nobody is told",

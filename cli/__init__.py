@@ -54,6 +54,7 @@ PARTS = {
         "check": "check:check",
         "verify": "verify:verify",
         "health": "health:health",
+        "diagnose": "diagnose:diagnose",
         "stress": "stress:stress",
         "status": "status:status",
         "logs": "state:logs",

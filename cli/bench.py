@@ -30,8 +30,8 @@ bench.add_command(speed)
 
 @bench.command()
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
-@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
-@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Timed runs of each.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host layer.")
 @JSON
 def converge(release: str, runs: int, layer: str | None, file: str | None) -> None:
     """Time a deploy that changes nothing on throwaway hosts, beside ansible-core doing the same work.
@@ -64,9 +64,9 @@ def converge(release: str, runs: int, layer: str | None, file: str | None) -> No
 
 @bench.command()
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
-@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Timed runs of each.")
 @click.option("--hosts", "numbers", callback=counts, default="1,8,20", show_default=True, help="Over how many of them.")
-@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host layer.")
 @JSON
 def start(release: str, runs: int, numbers: list[int], layer: str | None, file: str | None) -> None:
     """Time the verbs that are to be quick, and see what memory the controller takes, on throwaway hosts.
@@ -98,9 +98,9 @@ def start(release: str, runs: int, numbers: list[int], layer: str | None, file: 
 
 @bench.command()
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
-@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="How often each is timed.")
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Timed runs of each.")
 @click.option("--hosts", "numbers", callback=counts, default="1,8", show_default=True, help="Over how many of them.")
-@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host layer.")
 @JSON
 def check(release: str, runs: int, numbers: list[int], layer: str | None, file: str | None) -> None:
     """Time all checks on throwaway hosts, beside the same list asked one by one by testinfra over its own ssh.
@@ -134,7 +134,7 @@ def check(release: str, runs: int, numbers: list[int], layer: str | None, file: 
 
 @bench.command("compile")
 @INVENTORY
-@click.option("--limit", help="This host or group; of several, the first.")
+@click.option("--limit", help="Host or group to use; the first of several.")
 def compile_(inventory: str, limit: str | None) -> None:
     """Build an installed engine again with plain cmake and ninja, beside the time that its deploy took.
 
@@ -173,7 +173,7 @@ def compile_(inventory: str, limit: str | None) -> None:
 
 @bench.command()
 @click.option("--mebibytes", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Of made data.")
-@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="How often each is timed.")
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Timed runs of each.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),

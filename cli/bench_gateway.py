@@ -17,14 +17,14 @@ BESIDE = ("P50 +", "P99 +", "from-to", "tokens/s \N{DIVISION SIGN}")
 
 @click.command()
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Turns of each way.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each path.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
-@click.option("--streams", callback=counts, default="1,16,64", show_default=True, help="Requests under way at once.")
+@click.option("--streams", callback=counts, default="1,16,64", show_default=True, help="Concurrent requests.")
 @click.option("--crowd", type=click.IntRange(1, 1000), default=400, show_default=True, help="Streams, for memory.")
 @click.option(
     "--litellm/--no-litellm", "with_litellm", default=True, show_default=True, help="Whether it is beside us."
 )
-@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host's layer.")
+@click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host layer.")
 @JSON
 def gateway(
     release: str,

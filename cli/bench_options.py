@@ -22,5 +22,5 @@ def counts(context: click.Context, parameter: click.Parameter, value: str) -> li
     """
     words = value.split(",")
     if not all(word.isdecimal() and 1 <= int(word) <= 256 for word in words) or len(set(words)) != len(words):
-        raise click.BadParameter("must be different numbers from 1 to 256, with commas between them, such as 1,4,16")
+        raise click.BadParameter("must be distinct numbers from 1 to 256, comma-separated, such as 1,4,16")
     return [int(word) for word in words]

@@ -17,14 +17,16 @@ from rigwright.problems import unknown
 
 @click.command()
 @INVENTORY
-@click.option("--limit", help="This host or group; of several, the first.")
-@click.option("--instance", help="By default the host's first.")
-@click.option("--beside", metavar="OTHER", help="Another instance, in place of the bare process.")
-@click.option("--streams", callback=counts, default="1,4,16", show_default=True, help="Requests under way at once.")
-@click.option("--requests", type=click.IntRange(1, 1000), default=2, show_default=True, help="Of a stream, each load.")
-@click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Of each answer.")
-@click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="On each way, each round.")
-@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Turns of each of both.")
+@click.option("--limit", help="Host or group to use; the first of several.")
+@click.option("--instance", help="Default: the host's first.")
+@click.option("--beside", metavar="OTHER", help="Compare with another instance instead of the bare process.")
+@click.option("--streams", callback=counts, default="1,4,16", show_default=True, help="Concurrent requests.")
+@click.option(
+    "--requests", type=click.IntRange(1, 1000), default=2, show_default=True, help="Requests per stream and load."
+)
+@click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Tokens per answer.")
+@click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="Loads per side and round.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each side.")
 @JSON
 def serving(
     inventory: str,
@@ -61,7 +63,7 @@ def serving(
         if name is not None and name not in by_name:
             raise click.ClickException(f"{box.name}: {unknown('instance', name, by_name) if name else 'no instance'}")
     if beside == chosen:
-        raise click.ClickException(f"{box.name}: {chosen} beside itself: name another instance")
+        raise click.ClickException(f"{box.name}: {chosen} compared with itself: choose another instance")
 
     from bench import contest
     from bench import serving as bench_serving

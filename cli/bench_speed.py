@@ -18,12 +18,13 @@ from bench.load import Asked
 from bench.loading import PROGRAMS, load
 from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
 from checks.looking import Box
+from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
-from cli.interrupts import STATUS
-from cli.measured import REACHED, metrics_path, undisturbed
+from cli.interrupts import STATUS as INTERRUPTED
+from cli.measured import metrics_path, undisturbed
 from cli.tables import show
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
@@ -31,6 +32,8 @@ from rigwright.baseline.run import Run, Series
 from rigwright.declaration.rig import Instance
 from rigwright.engines.evidence import Published
 from rigwright.operate.place import at_instance
+from rigwright.problems import printable
+from roles import root
 from roles.client import Client, Failed, Lost
 from roles.root import Gone
 
@@ -79,7 +82,14 @@ class Speed:
 @INSTANCE
 @click.option("--quick", is_flag=True, help="One request to warm up and one of each: no figure to compare or accept.")
 @click.option("--accept", is_flag=True, help="Make this run, and those like it, what later ones are compared with.")
-@click.option("--yes", is_flag=True, help="Measure an instance that others are using, too.")
+@click.option(
+    "--boots",
+    type=click.IntRange(1, 20),
+    default=1,
+    show_default=True,
+    help="Runs, before each but the first of which the instance is restarted: clients wait meanwhile.",
+)
+@click.option("--beside-others", is_flag=True, help="Although others have requests there: they are slowed, too.")
 @JSON
 def speed(
     inventory: str,
@@ -87,12 +97,14 @@ def speed(
     instance: tuple[str, ...],
     quick: bool,
     accept: bool,
-    yes: bool,
+    boots: int,
+    beside_others: bool,
     file: str | None,
 ) -> None:
     """Time instances of INVENTORY as they serve: essay and code, long prompts, and one, two and four streams.
 
-    The client runs on the host, at the instance's own socket; nothing is restarted, and deploys are refused meanwhile.
+    The client runs on the host, at the instance's own socket; deploys are refused meanwhile, and nothing is restarted
+    unless --boots asks for it.
     Each run is kept in baselines/HOST.json beside INVENTORY with its conditions: driver, cards, power limit, lanes,
     lock and variant. A rate is slower that is more than 5 % below what was accepted, and by more than runs of
     different starts of the engine differ: accept runs of at least two. docs/benchmarks.md has the protocol.
@@ -111,27 +123,46 @@ def speed(
             raise Refused(str(error)) from None
     interrupt = Interrupt()
     made: list[tuple[Speed, list[Compared]]] = []
-    for box, one in pairs:
+    effort = QUICK if quick else Effort()
+    for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
         if interrupt.asked:
             break
-        done = _measured(box, one, QUICK if quick else Effort(), interrupt, yes)
-        made.append((done, _kept(inventory, done, accept)))
+        done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
+        made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
     if file:
         told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
         Path(file).write_text(json.dumps(told, indent=2) + "\n")
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if interrupt.asked:
-        sys.exit(STATUS)
+        sys.exit(INTERRUPTED)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
-    sys.exit(REACHED if gone or lost else int(slower or any(one.ended for one, _ in made)))
+    sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended for one, _ in made)))
 
 
-def _measured(box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, yes: bool) -> Speed:
+def _restart(box: Box, instance: Instance) -> None:
+    """Start an instance's engine anew, which takes until it has answered.
+
+    Raises:
+        Unfit: it does not come up.
+        Gone: the connection is gone.
+    """
+    say(f"{box.name}: {instance.name}: starting it anew")
+    script = f"systemctl reset-failed {instance.unit} 2>/dev/null; systemctl restart {instance.unit}"
+    answer = root.run(box.target, script)
+    if answer.status:
+        raise Unfit(f"{instance.unit} does not come up again: {printable(answer.complaint)}")
+
+
+def _measured(
+    box: Box, instance: Instance, effort: Effort, interrupt: Interrupt, beside_others: bool, again: bool = False
+) -> Speed:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     with alone(box, f"bench speed of {instance.name} of {box.rig.inventory}") as lock:
         try:
+            if again:
+                _restart(box, instance)
             conditions = look(box, instance)
         except (Unfit, Gone) as error:
             raise Refused(f"{box.name}: {error}") from None
@@ -140,7 +171,7 @@ def _measured(box: Box, instance: Instance, effort: Effort, interrupt: Interrupt
         room = instance.variant.capacity[1] if instance.variant.capacity else None
         try:
             with interrupt.client(box, at_instance(box.rig, instance), *PROGRAMS) as client:
-                undisturbed(box, instance, client, metrics, yes)
+                undisturbed(box, instance, client, metrics, beside_others)
                 ask = _asking(client, instance, metrics)
                 for part, rung in measure(ask, effort, room, lambda text: say(f"{box.name}: {instance.name}: {text}")):
                     made.take(part, rung)

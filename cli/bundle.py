@@ -18,15 +18,17 @@ from rigwright.problems import Invalid
     "systems",
     multiple=True,
     type=click.Choice(SYSTEMS),
-    help="What the hosts run, for their packages; repeatable.",
+    help="System of the hosts, for their packages; repeatable.",
 )
 @click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), help="The folder; by default the rigs' own."
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Output folder; default: the rigs' bundle folder.",
 )
 @click.option(
     "--from-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder with files that need not be fetched.",
+    help="A folder with files that are already available.",
 )
 def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_dir: Path | None) -> None:
     """Bring together what the hosts of INVENTORY need from outside, for hosts that reach nothing.
@@ -41,7 +43,7 @@ def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_
     from cli.resolving.verb import Unusable
 
     if not systems:
-        raise click.UsageError("name what the hosts run with --system, such as --system debian-12")
+        raise click.UsageError("name the hosts' system with --system, such as --system debian-12")
     try:
         bundler = Bundler(inventory, output, from_dir)
     except (Invalid, Unusable) as error:

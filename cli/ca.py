@@ -39,7 +39,7 @@ def ca(inventory: str) -> None:
     click.echo(found.pem, nl=False)
     click.echo(
         TRUST.format(
-            there="The authority in" if there else "Made a new authority in",
+            there="The CA in" if there else "Created a new CA in",
             path=folder / authority.CERTIFICATE,
             key=folder / authority.KEY,
             fingerprint=found.fingerprint,

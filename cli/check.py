@@ -15,13 +15,13 @@ from cli.declared import LIMIT, InventoryFile
 @click.command()
 @click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
-@click.option("--only", multiple=True, metavar="IDS", help="These checks alone, such as S16,S17.")
+@click.option("--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.")
 @click.option("--severity", type=click.Choice(SEVERITIES), help="Only checks of this severity or above.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON (docs/checks.md) in place of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
-@click.option("--deep", is_flag=True, help="Read all bytes of weights and environments too: minutes for 100 GB.")
+@click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
-@click.option("--explain", metavar="ID", help="Say what a check proves, what it cannot see and what it looks at.")
+@click.option("--explain", metavar="ID", help="Explain what a check proves, what it cannot see and what it reads.")
 def check(
     inventory: str | None,
     limit: str | None,

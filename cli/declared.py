@@ -74,7 +74,7 @@ def _limited(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]
         variables = run()
     except SystemExit as error:
         said = error.code if isinstance(error.code, str) else ""
-        raise click.ClickException(said or f"{inventory}: ends without hosts") from None
+        raise click.ClickException(said or f"{inventory}: defines no hosts") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an inventory is the operator's program: anything can come out of it
@@ -85,7 +85,7 @@ def _limited(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]
         if not isinstance(listed, list) or name.startswith("_"):
             continue
         if odd := [item for item in listed if not isinstance(item, (str, tuple))]:
-            ignored = f"; {name} is no group, for it holds {shown(odd[0])}"
+            ignored = f"; {name} is not a group, because it contains {shown(odd[0])}"
             continue  # to pyinfra it is a list like any other
         members = [_member(f"{inventory}: {name}", item) for item in listed]
         groups[name] = [host for host, _ in members]

@@ -53,7 +53,7 @@ def demo(release: str) -> None:
     checked = time.monotonic()
     answer = ask(lab, "Are you there?")
     if not answer:
-        raise Failed("the model answered nothing")
+        raise Failed("the model returned no answer")
     click.echo(
         f"\nAsked the model on {HOST}: Are you there?\nIt answered: {answer}\n\n"
         f"{'Found' if found else 'Booted'} a {lab.host(HOST).spec.release} host ({booted - started:.0f} s), deployed "

@@ -44,9 +44,9 @@ def host_key(inventory: str, limit: str | None) -> None:
             where = "as declared" if data.get("ssh_host_key") else "as in known_hosts; to declare it:"
             click.echo(f"{name}: {found.fingerprint} ({found.kind}), {where}")
         else:
-            wrong = f"expected {expected.fingerprint}" if expected else "which nobody has vouched for"
+            wrong = f"expected {expected.fingerprint}" if expected else "which is unverified"
             click.echo(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
-            click.echo(f"  `{found.comparison}` on its own console has to print the same; if it does, declare")
+            click.echo(f"  `{found.comparison}` on its own console must print the same; if it does, declare")
             status = status or STATUS["not as declared"]
         if found != expected or not data.get("ssh_host_key"):
             click.echo(f"  {declaration(found)}")

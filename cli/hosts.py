@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import click
@@ -91,14 +91,14 @@ class Wanted:
         verb = {} if self.verb == "deploy" else {"verb": self.verb}
         return {**verb, **self.orders, **({"expect": spoken(self.expect)} if self.expect else {})}
 
-    def words(self, hosts: Iterable[str]) -> list[str]:
-        """pyinfra's command line for it, on these hosts."""
+    @property
+    def words(self) -> list[str]:
+        """pyinfra's command line for it, on all hosts."""
         data = [f"{key}={str(value).lower() if value is True else value}" for key, value in self.data.items()]
         return [
             "--dry" if self.dry else "--yes",
             *(["--diff"] if self.diff else []),
             *(word for one in data for word in ("--data", one)),
-            *(word for one in hosts if self.limit for word in ("--limit", one)),
             *(["-" + "v" * (self.verbose - 1)] if self.verbose > 1 else []),
         ]
 
@@ -127,7 +127,8 @@ def perform(wanted: Wanted, question: str = "") -> None:
     if question:
         click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     if wanted.verbose:
-        if pyinfra_here(wanted.inventory, *wanted.words(rigs)):
+        limits = [word for name in rigs for word in ("--limit", name)] if wanted.limit else []
+        if pyinfra_here(wanted.inventory, *wanted.words, *limits):
             from pyinfra.context import ctx_state
 
             reached = {host.name for host in ctx_state.get().activated_hosts}

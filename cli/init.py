@@ -124,7 +124,7 @@ def init(
 
     if serve:
         if found is None:
-            raise click.ClickException(f"{file} is written; nothing was chosen that it could serve")
+            raise Failed(f"{file} is written; nothing was chosen that it could serve")
         # here, for no other use of this verb has to wait for it
         from cli.served import Served, served
 

@@ -26,7 +26,7 @@ LONGEST = timedelta(days=365)
 
 
 NAME = click.argument("name", callback=lambda _, __, value: _name(value))
-NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Write the file only; hosts get it with the next deploy.")
+NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Only write the file; hosts get it with the next deploy.")
 
 
 class Behind(click.Group):
@@ -57,9 +57,9 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 
 @keys.command()
 @NAME
-@click.option("--models", help="Names of models that it may ask for, with commas between; all of them without.")
-@click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests in a minute.")
-@click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Requests under way at once.")
+@click.option("--models", help="Models that the key may use, comma-separated; default: all.")
+@click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests per minute.")
+@click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Concurrent requests.")
 @NO_HOSTS
 @click.pass_obj
 def make(
@@ -78,7 +78,9 @@ def make(
 
     def change(there: Keyring) -> Keyring:
         if name in there.keys:
-            raise click.ClickException(f"{asked.file}: {name} has a key: `rotate` replaces it, `revoke` takes it away")
+            raise click.ClickException(
+                f"{asked.file}: {name} already has a key: `rotate` replaces it, `revoke` removes it"
+            )
         key = Key(
             sha256=keyring.recognised(clear),
             models=opened,
@@ -95,7 +97,7 @@ def make(
 
 @keys.command()
 @NAME
-@click.option("--keep", metavar="TIME", help="For how long the key before stays valid, too: such as 90m, 24h or 7d.")
+@click.option("--keep", metavar="TIME", help="How long the previous key stays valid, such as 90m, 24h or 7d.")
 @NO_HOSTS
 @click.pass_obj
 def rotate(asked: Asked, name: str, keep: str | None, no_hosts: bool) -> None:
@@ -128,7 +130,7 @@ def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
         return there.having(name, None)
 
     _changed(asked, change)
-    click.echo(f"{name} has no key any more", err=True)
+    click.echo(f"the key of {name} is revoked", err=True)
     everywhere(asked, no_hosts)
 
 
@@ -155,7 +157,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     lines: list[tuple[str, ...]] = []
     for name, key in sorted(ring.keys.items()):
         row = wanted[key.sha256]
-        until = f"{key.made}; the one before until {key.old.until:%Y-%m-%d %H:%M} UTC" if key.old else key.made
+        until = f"{key.made}; the previous one until {key.old.until:%Y-%m-%d %H:%M} UTC" if key.old else key.made
         hosts = [host for host, one in having.items() if one.current and row in one.rows]
         lines.append((name, ", ".join(key.models or ("all",)), _limits(key), until, _listed(hosts, having, no_hosts)))
     for host, one in sorted(having.items()):
@@ -166,9 +168,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
         lines += [(name, "", "", "not in the file", host) for name in gone]
     show(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
     if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):
-        click.echo(
-            f"{', '.join(behind)}: other keys than in the file: `bring` or the next deploy brings these", err=True
-        )
+        click.echo(f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True)
     for host in silent:
         click.echo(f"{host}: cannot be reached", err=True)
     context.exit(STATUS["not reached"] if silent else 0)
@@ -192,7 +192,7 @@ def _listed(hosts: list[str], having: Mapping[str, Having], no_hosts: bool) -> s
 
 def _printed(name: str, clear: str) -> None:
     click.echo(clear)
-    click.echo(f"the key of {name}, which is shown this once and kept nowhere", err=True)
+    click.echo(f"the key of {name}, shown only once and stored nowhere", err=True)
 
 
 def _changed(asked: Asked, change: Callable[[Keyring], Keyring]) -> None:

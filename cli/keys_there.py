@@ -64,7 +64,7 @@ def asked_of(inventory: str, limit: str | None) -> Asked:
         raise click.ClickException(f"{inventory}: no host has a gateway")
     if len(files) > 1:
         listed = "; ".join(f"{', '.join(names)} have {file}" for file, names in sorted(files.items()))
-        raise click.ClickException(f"{inventory}: say with --limit which file of keys is meant: {listed}")
+        raise click.ClickException(f"{inventory}: choose a keys file with --limit: {listed}")
     ((file, names),) = files.items()
     # no aliases: a key is for what those stand for
     models = frozenset(offer.name for name in names for offer in rigs[name].offers)
@@ -103,7 +103,7 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
     found, gone = hosts_of(asked)
     missing = len(gone)
     for name in gone:
-        click.echo(f"{name}: cannot be reached: `bring` or the next deploy brings it there", err=True)
+        click.echo(f"{name}: cannot be reached: `bring` or the next deploy updates it", err=True)
     with alone(asked.file.parent):
         # another run may have changed them since
         text = keyring.keys_json(asked.load())
@@ -123,12 +123,12 @@ def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:
 
 
 def _brought(box: Box, text: str) -> Brought:
-    script = given.bringing(box.rig, keyring.digest(text), holder("bringing keys of the gateway"))
+    script = given.bringing(box.rig, keyring.digest(text), holder("updating the gateway's keys"))
     try:
         answer = root.run(box.target, script, text, PATIENCE)
         return given.brought(answer.lines)
     except root.Gone as error:
-        return Brought(wrong=f"the connection is gone: {printable(str(error))}")
+        return Brought(wrong=f"the connection was lost: {printable(str(error))}")
     except ValueError as error:
         return Brought(wrong=str(error))
 
@@ -136,12 +136,12 @@ def _brought(box: Box, text: str) -> Brought:
 def _became(one: Brought) -> tuple[str, bool]:
     """What became of it, in words, and whether the host has it."""
     if one.refused:
-        return f"{one.refused}; a deploy brings the keys if it has not yet, `bring` does afterwards", False
+        return f"{one.refused}; the running deploy may still update the keys, otherwise use `bring` afterwards", False
     if not one.deployed:
-        return "nothing is deployed there yet: the keys come with that", True
+        return "nothing is deployed yet: the first deploy brings the keys", True
     if one.wrong:
-        return f"the keys did not get there: {one.wrong}", False
-    return "the keys are there" if one.running else "the keys are there for when its gateway starts", True
+        return f"the keys were not updated: {one.wrong}", False
+    return "the keys are updated" if one.running else "the keys are updated, for when its gateway starts", True
 
 
 def having_of(box: Box) -> Having:

@@ -16,7 +16,7 @@ from rigwright.types import PciId
 
 
 @click.group()
-@click.option("--name", default="lab", show_default=True, help="Which lab; several can be up at once.")
+@click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:
     """Throwaway Debian hosts on this machine: real systemd, sshd and apt, gone without a trace after `lab down`."""
@@ -37,7 +37,7 @@ def _host(lab: Lab, name: str) -> Host:
 @lab.command()
 @click.argument("count", type=click.IntRange(1, 40), default=1)
 @click.option("--release", type=click.Choice(sorted(images.RELEASES)), default="debian-12", show_default=True)
-@click.option("--card", multiple=True, help="A stand-in card by PCI id, such as 10de:2204; repeatable.")
+@click.option("--card", multiple=True, help="A simulated card by PCI id, such as 10de:2204; repeatable.")
 @click.option("--gpus", is_flag=True, help="Lend the hosts this machine's own NVIDIA cards and CUDA toolkit.")
 @click.pass_obj
 def up(lab: Lab, count: int, release: str, card: tuple[str, ...], gpus: bool) -> None:
@@ -46,7 +46,7 @@ def up(lab: Lab, count: int, release: str, card: tuple[str, ...], gpus: bool) ->
     The first of a release takes a minute for its base image, every later one about a second.
     """
     if card and gpus:
-        raise click.UsageError("--card is a stand-in, --gpus are real: a host has one or the other")
+        raise click.UsageError("--card is simulated, --gpus are real: use one or the other")
     for one in card:
         try:
             TypeAdapter(PciId).validate_python(one)
@@ -90,7 +90,7 @@ def diff(lab: Lab, host: str) -> None:
 
 
 @lab.command()
-@click.option("--all", "every", is_flag=True, help="Every lab of this machine.")
+@click.option("--all", "every", is_flag=True, help="All labs on this machine.")
 @click.pass_obj
 def down(lab: Lab, every: bool) -> None:
     """End the hosts and remove every trace, also of a lab that crashed."""

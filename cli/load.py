@@ -12,12 +12,13 @@ import click
 
 from bench.loading import CHAT_TOKENS, PROGRAMS, WORKLOADS, Plan, Subject, Workload, climb, own
 from checks.looking import Box
+from checks.results import STATUS
 from cli.bench_options import counts, say
 from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.interrupts import STATUS
+from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write
-from cli.measured import REACHED, metrics_path, no_room, undisturbed
+from cli.measured import metrics_path, no_room, undisturbed
 from rigwright.declaration.rig import Instance
 from roles.client import Failed, Lost
 
@@ -42,7 +43,7 @@ STREAMS = "10,30,64,128,200,256"
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="A file of your own, a prompt a line.")
 @click.option("--tokens", type=click.IntRange(1, 100_000), help="Of answers to --prompts.  [default: 150]")
 @click.option("--thinking", is_flag=True, help="Leave it as the instance has it; else it is off.")
-@click.option("--yes", is_flag=True, help="Load an instance that others are using, too.")
+@click.option("--beside-others", is_flag=True, help="Although others have requests there: they are slowed, too.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Also write a row a step to this file.")
 def load(
@@ -59,7 +60,7 @@ def load(
     prompts: Path | None,
     tokens: int | None,
     thinking: bool,
-    yes: bool,
+    beside_others: bool,
     json_file: str | None,
     csv_file: str | None,
 ) -> None:
@@ -87,15 +88,19 @@ def load(
             mine = [one for at, one in pairs if at is box]
             for group in [mine] if together and mine else [[one] for one in mine]:
                 if not interrupt.asked:
-                    made.append(_ladder(box, group, way, plan, interrupt, yes))
+                    made.append(_ladder(box, group, way, plan, interrupt, beside_others))
                     tell(made[-1])
     finally:
         write(made, json_file, csv_file)
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if interrupt.asked:
-        sys.exit(STATUS)
-    sys.exit(REACHED if gone or any(one.ended == "host lost" for one in made) else not all(one.whole for one in made))
+        sys.exit(INTERRUPTED)
+    sys.exit(
+        STATUS["not reached"]
+        if gone or any(one.ended == "host lost" for one in made)
+        else not all(one.whole for one in made)
+    )
 
 
 def _workload(name: str, prompts: Path | None, tokens: int | None) -> Workload:
@@ -114,7 +119,9 @@ def _room(box: Box, instance: Instance, workload: Workload) -> None:
         no_room(box, instance, workload.tokens)
 
 
-def _ladder(box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrupt: Interrupt, yes: bool) -> Ladder:
+def _ladder(
+    box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrupt: Interrupt, beside_others: bool
+) -> Ladder:
     names = " and ".join(one.name for one in group)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     with alone(box, f"load of {names} of {box.rig.inventory}") as lock, ExitStack() as stack:
@@ -123,7 +130,7 @@ def _ladder(box: Box, group: Sequence[Instance], way: Door, plan: Plan, interrup
             for one in group:
                 client = stack.enter_context(interrupt.client(box, way.place(box, one), *PROGRAMS))
                 metrics = "" if way.gateway else metrics_path(box, one)
-                undisturbed(box, one, client, metrics, yes)
+                undisturbed(box, one, client, metrics, beside_others)
                 ladder.subjects.append(Subject(client, one, metrics))
             for _ in climb(ladder.subjects, plan, lambda text: say(f"{box.name}: {names}: {text}")):
                 ladder.steps += 1

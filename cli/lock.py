@@ -14,12 +14,12 @@ from rigwright.problems import Invalid
 
 @click.command()
 @click.argument("inventory", required=False, type=InventoryFile())
-@click.option("--check", "only_look", is_flag=True, help="Write nothing; say what moved upstream.")
-@click.option("--refresh", is_flag=True, help="Fetch and resolve again what is locked already.")
+@click.option("--check", "only_look", is_flag=True, help="Write nothing; report what changed upstream.")
+@click.option("--refresh", is_flag=True, help="Fetch and resolve again even if already locked.")
 @click.option(
     "--from-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Hash the files that lie in this folder instead of fetching them; of a checkpoint of your own, all of it.",
+    help="Hash the files in this folder instead of fetching them; of your own checkpoint, all of it.",
 )
 def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path | None) -> None:
     """Find and hash the inputs of the catalogue beside INVENTORY, and write them to the locks folder beside it.
@@ -35,7 +35,7 @@ def lock(inventory: str | None, only_look: bool, refresh: bool, from_dir: Path |
     Example: rigwright lock ~/boxes/rig.py
     """
     if only_look and (refresh or from_dir):
-        raise click.UsageError("--check writes nothing: --refresh and --from-dir do not go with it")
+        raise click.UsageError("--check writes nothing: it conflicts with --refresh and --from-dir")
     # here, for no other verb has to wait for it; and pyinfra's gevent must be there before anything loads ssl
     from cli.resolving import verb
 

@@ -16,7 +16,6 @@ from rigwright.problems import printable
 from roles.client import Client, Failed
 
 SOON = 10.0  # seconds for a look at metrics
-REACHED = 3  # exit status where a host is not
 
 
 def metrics_path(box: Box, instance: Instance) -> str:
@@ -25,7 +24,7 @@ def metrics_path(box: Box, instance: Instance) -> str:
     return instance.kind.service(box.rig, instance, made).metrics or ""
 
 
-def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, yes: bool) -> None:
+def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, beside_others: bool) -> None:
     """Refuse what is somebody else's server, and without consent an instance that others are using.
 
     Raises:
@@ -45,10 +44,10 @@ def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, yes:
             "another server, or another model than declared"
         )
     seen = read(client.ask(Request(metrics), SOON).body, instance.kind.counts) if metrics else None
-    if seen and seen.busy and not yes:
+    if seen and seen.busy and not beside_others:
         raise Refused(
             f"{box.name}: {instance.name} works on {(seen.running or 0) + (seen.waiting or 0):.0f} requests of others: "
-            "they would be slowed, and their tokens counted; --yes loads it all the same"
+            "they would be slowed, and their tokens counted; --beside-others loads it all the same"
         )
 
 

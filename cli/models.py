@@ -47,7 +47,7 @@ def _look(box: Box) -> Found:
 @INVENTORY
 @LIMIT
 @JSON
-@click.option("--remove", metavar="NAME@VERSION", help="Remove this one, where nothing needs it.")
+@click.option("--remove", metavar="NAME@VERSION", help="Remove this version if nothing needs it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def models(inventory: str, limit: str | None, as_json: bool, remove: str | None, yes: bool) -> None:
     """The models that lie on every host of INVENTORY, verified or not, and what uses each.
@@ -56,7 +56,7 @@ def models(inventory: str, limit: str | None, as_json: bool, remove: str | None,
     Example: rigwright models ~/boxes/rig.py --remove org/name@0123456789ab
     """
     if remove is not None and as_json:
-        raise click.UsageError("--json does not go with --remove")
+        raise click.UsageError("--json conflicts with --remove")
     if remove is not None and not re.fullmatch(r"[^@]+@[^@]+", remove):
         raise click.UsageError(f"--remove: {shown(remove)} is refused: must be NAME@VERSION, as `models` lists them")
     found, gone = boxes(inventory, limit)
@@ -118,9 +118,9 @@ def _remove(seen: list[Found], asked: str, yes: bool) -> None:
         known = {_named(model) for one in seen for model in one.models}
         raise click.ClickException(f"--remove: {unknown('model', asked, known)}")
     if len({model.version for _, model in chosen}) > 1:
-        raise click.ClickException(f"--remove: more than one version begins with {version}: say more of it")
+        raise click.ClickException(f"--remove: more than one version begins with {version}: give more of it")
     if needed := [f"{one.box.name}: {', '.join(model.users)}" for one, model in chosen if model.users]:
-        raise click.ClickException(f"{_named(chosen[0][1])} stays, for it is needed; on {'; on '.join(needed)}")
+        raise click.ClickException(f"{_named(chosen[0][1])} stays, because it is needed; on {'; on '.join(needed)}")
     for one, model in chosen:
         click.echo(f"{one.box.name}: {model.folder}, {model.files} files, {size(model.size + model.left_over)}")
     if not yes:
@@ -150,7 +150,7 @@ def _take_off(found: Found, model: StoredModel) -> str:
     if told.refusal:
         return f"{box.name}: refused: {told.refusal}"
     for path in told.stays:
-        click.echo(f"{box.name}: {path} stays: it was placed there by somebody, and never verified")
+        click.echo(f"{box.name}: {path} stays: it is not managed by Rigwright, and was never verified")
     sizes = [found.stored.entries[path].size for path in told.gone if path in found.stored.entries]
     click.echo(f"{box.name}: {len(told.gone)} files removed, {size(sum(sizes))}")
     return ""

@@ -24,8 +24,8 @@ def new() -> None:
 @new.command()
 @INVENTORY
 @click.argument("name")
-@click.option("--repository", metavar="OWNER/NAME", help="The hub's; without it, files of your own.")
-@click.option("--include", metavar="PATTERN", multiple=True, help="Which files; all without. GGUF: for llama.cpp.")
+@click.option("--repository", metavar="OWNER/NAME", help="Hub repository; without it, your own files.")
+@click.option("--include", metavar="PATTERN", multiple=True, help="Which files; default: all. GGUF: for llama.cpp.")
 def model(inventory: str, name: str, repository: str | None, include: tuple[str, ...]) -> None:
     """Write a model, and the input that `rigwright lock` finds and hashes, into catalog/ beside INVENTORY.
 
@@ -35,9 +35,9 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
     written = _write(inventory, name, scaffold.model(name, repository, include))
     click.echo(f"{written}: model {name}")
     if repository:
-        click.echo(f"  ./rig lock {inventory}   # find and hash it")
+        click.echo(f"  ./rig lock {inventory}   # resolve and hash it")
     else:
-        click.echo(f"  ./rig lock {inventory} --from-dir FOLDER   # hash the folder {name} in it")
+        click.echo(f"  ./rig lock {inventory} --from-dir FOLDER   # hash its folder {name}")
         click.echo(
             f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder'
         )
@@ -46,10 +46,10 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
 @new.command()
 @INVENTORY
 @click.argument("name", metavar="ENGINE/NAME")
-@click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant whose keys it begins with.")
-@click.option("--model", "served", metavar="NAME", help="The model that it serves; that one's without.")
-@click.option("--cards", type=click.IntRange(0, 16), help="Cards that it takes; as many as that one without.")
-@click.option("--why", help="What it is for, as `rigwright variants` tells it.")
+@click.option("--like", required=True, metavar="ENGINE/NAME", help="The variant to copy keys from.")
+@click.option("--model", "served", metavar="NAME", help="The model to serve; default: the copied variant's.")
+@click.option("--cards", type=click.IntRange(0, 16), help="Number of cards; default: the copied variant's.")
+@click.option("--why", help="Its purpose, as shown by `rigwright variants`.")
 def variant(inventory: str, name: str, like: str, served: str | None, cards: int | None, why: str | None) -> None:
     """Write a variant that is like another one into catalog/ beside INVENTORY.
 
@@ -85,7 +85,7 @@ def _named(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Cat
         raise click.ClickException(str(error)) from None
     for table in tables:
         if name in getattr(catalog, table):
-            raise click.ClickException(f"{table}.{name} is there already: choose another name")
+            raise click.ClickException(f"{table}.{name} already exists: choose another name")
     return catalog
 
 

@@ -19,7 +19,7 @@ COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
 @click.command()
 @INVENTORY
 @LIMIT
-@click.option("--all", "everything", is_flag=True, help="Those that nothing carries, too.")
+@click.option("--all", "everything", is_flag=True, help="Also those that nothing uses.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) -> None:
     """What each engine and environment of INVENTORY is changed by, why, and until when.

@@ -54,7 +54,7 @@ def planned(box: Box) -> Planned:
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
     looks += ["containers"] if box.rig.containers else []
-    box = box.ahead("facts", "served", "written", *looks)
+    box = box.ahead("facts", "served", "written", "use", *looks)
     facts, found = box.facts(), box.served()
     driver, brought = None, None
     refused: list[str] = []
@@ -95,7 +95,7 @@ def _changed(box: Box, wanted: Desired, made: Plan) -> list[str]:
     """What is done to instances that are interrupted."""
     if not made.interrupted:
         return []
-    written, said = box.written(), []
+    written, use, said = box.written(), box.use(), list[str]()
     units = {one.name: one for one in wanted.generation.units}
     for name in made.interrupted:
         if name not in units:
@@ -103,9 +103,9 @@ def _changed(box: Box, wanted: Desired, made: Plan) -> list[str]:
             what = "(restart)" if name in others else "not declared any more (stop)"
             said.append(f"{_instance(name)}: {what}")
             continue
-        found = changes(units[name], *written.texts[name]) if name in written.texts else []
+        found = changes(units[name], *written[name]) if name in written else []
         why = "; ".join(found) or ("reboot" if made.reboots else "same settings")
-        said.append(f"{_instance(name)}: {why} (restart, {down(written.starts.get(name))})")
+        said.append(f"{_instance(name)}: {why} (restart, {down(use[name].start_seconds if name in use else None)})")
     return said
 
 

@@ -12,11 +12,11 @@ from rigwright.problems import unknown
 
 @click.command()
 @INVENTORY
-@click.option("--compose", "name", required=True, metavar="INSTANCE", help="The instance, as a compose file.")
+@click.option("--compose", "name", required=True, metavar="INSTANCE", help="Instance to render as a compose file.")
 @click.option(
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder to write it to, with what lies beside it.",
+    help="Folder to write it to, with its related files.",
 )
 @LIMIT
 def render(inventory: str, name: str, into: Path | None, limit: str | None) -> None:
@@ -31,11 +31,11 @@ def render(inventory: str, name: str, into: Path | None, limit: str | None) -> N
         raise click.ClickException(f"--compose: {unknown('instance', name, names)}")
     host, *others = having
     if others:
-        raise click.ClickException(f"--compose: {name} is on {', '.join(having)}: name one of them with --limit")
+        raise click.ClickException(f"--compose: {name} is on {', '.join(having)}: choose one with --limit")
     files = having[host].kind.compose(rigs[host], having[host])
     if not files:
         kind = having[host].engine.kind
-        raise click.ClickException(f"--compose: {name} is served by {kind}, which runs in no container")
+        raise click.ClickException(f"--compose: {name} is served by {kind}, which does not run in a container")
     if into is None:
         click.echo(next(iter(files.values())), nl=False)
         return

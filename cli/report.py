@@ -16,11 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 from bench.speed import RATES
 from checks.catalogue import every
 from checks.looking import Box
-from checks.results import HostReport, Report
+from checks.results import STATUS, HostReport, Report
 from cli.clients import reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
-from cli.measured import REACHED
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared
 from rigwright.declaration.catalog import Catalog
@@ -62,7 +61,7 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
         output.write_text(text)
         click.echo(f"written to {output}", err=True)
     if gone:
-        sys.exit(REACHED)
+        sys.exit(STATUS["not reached"])
 
 
 def _checked(inventory: str, limit: str | None) -> Report:

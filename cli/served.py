@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from cli.ending import Failed
 from rigwright.declaration.entry import Roots
 from rigwright.inventory import ROOT
 from rigwright.survey.suggest import INSTANCE
@@ -37,7 +38,7 @@ def served(box: Served) -> None:
     """Lock, validate and deploy, which has it answer a completion before it is kept, and say where it is served.
 
     Raises:
-        click.ClickException: one of these ended otherwise; the text says which, and what to run once that is mended.
+        cli.ending.Failed: one of these ended otherwise; the text says which, and what to run once that is mended.
     """
     reboot = ["--reboot"] if box.reboot else []
     for verb, *options in ([["lock"]] if box.lock else []) + [["validate"], ["deploy", *reboot]]:
@@ -45,7 +46,7 @@ def served(box: Served) -> None:
         click.echo(f"\n==> ./rig {words}")
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
         if _run([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
-            raise click.ClickException(f"{box.file} is written, and `./rig {words}` has failed; above is why")
+            raise Failed(f"{box.file} is written, and `./rig {words}` has failed, as said above")
     host, user = str(box.connection["ssh_hostname"]), str(box.connection["ssh_user"])
     given = {"-p": box.connection.get("ssh_port"), "-i": box.connection.get("ssh_key")}
     way = [*(word for option, value in given.items() if value for word in (option, str(value))), f"{user}@{host}"]

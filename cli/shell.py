@@ -43,7 +43,7 @@ def shell(inventory: str, environment: str, words: tuple[str, ...], limit: str |
     facts = box.facts()
     made = box.desired().installations[environment]
     if made.folder not in facts.built_engines:
-        raise Failed(f"{box.name}: {environment} is not there as it is declared: deploy first")
+        raise Failed(f"{box.name}: {environment} is not installed as declared: run deploy first")
     sys.exit(_run(box, box.rig.installed(made.folder), words))
 
 
@@ -55,7 +55,7 @@ def _run(box: Box, folder: str, words: tuple[str, ...]) -> int:
         channel = root.start(box.target, f"exec {command}", terminal=terminal.terminal() if typed else None)
         return terminal.attach(channel, typed)
     except root.BROKEN as error:
-        raise Unreached(f"{box.name}: the connection is gone: {printable(str(error))}") from None
+        raise Unreached(f"{box.name}: the connection was lost: {printable(str(error))}") from None
     finally:
         # it would go on by itself, with whatever it holds of the cards
         with suppress(root.Gone):

@@ -12,6 +12,7 @@ import gevent
 from gevent.queue import Queue
 
 from checks.looking import Box, Rigs, boxes, each, leave
+from checks.results import STATUS
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.tables import show
@@ -120,7 +121,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         click.echo(f"{name}: the connection is gone: {printable(why)}", err=True)
     leave(gone)
     if lost:
-        sys.exit(2)
+        sys.exit(STATUS["not reached"])
 
 
 def _journals(rig: Rig, served: Served, instance: str | None) -> list[str]:

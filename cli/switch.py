@@ -88,7 +88,8 @@ def switch(
     # the one word of a run's that its inventory does not say
     try:
         _deploy(inventory, host, order)
-    except (Failed, Unreached):
+    except (Failed, Unreached) as error:
+        click.echo(error.message, err=True)
         _undone(inventory, host, order, content, text)
     if not unverified and (failed := _failed(_box(inventory, host, wanted), instance)):
         if text != content:
@@ -245,13 +246,13 @@ def _write(path: Path, content: bytes) -> None:
 
 def _undone(inventory: str, host: str, order: Switch, content: bytes, text: bytes) -> NoReturn:
     """After a deploy that failed: the file says what the host serves."""
-    said = f"{order.instance} does not serve {order.variant}; above is why"
+    said = f"{order.instance} does not serve {order.variant}; as said above"
     found, gone = boxes(inventory, host)
     served = None if gone else found[0].served()
     if served is None:
-        raise Unreached(f"{host} cannot be reached: what it serves is not known; run the same again")
+        raise Unreached(f"{host} cannot be reached: what it serves is not known; run the same command again")
     if served.job or served.serving.get(order.instance) == order.variant:
-        raise Failed(f"{host}: not all is done; above is why. Running it again goes on from here")
+        raise Failed(f"{host}: not all is done, as said above; run the same command again to continue")
     if text != content:
         _restore(Path(inventory), content, text, said)
         said += f". {inventory} is as it was"

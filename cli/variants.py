@@ -28,9 +28,9 @@ COLUMNS = ("variant", "cards", "for", "context", "evidence")
 @click.option(
     "--need", type=click.Choice(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items())
 )
-@click.option("--workload", type=click.Choice(WORKLOADS), help="What it is to be good at.")
-@click.option("--cards", type=click.IntRange(0, MOST), help="How many cards there are; with INVENTORY its rigs say it.")
-@click.option("--card", help="Which ones they are, by the catalogue's name.")
+@click.option("--workload", type=click.Choice(WORKLOADS), help="Purpose to filter by.")
+@click.option("--cards", type=click.IntRange(0, MOST), help="Number of cards; with INVENTORY taken from its rigs.")
+@click.option("--card", help="Card model, by its catalogue name.")
 @LIMIT
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def variants(inventory: str | None, as_json: bool, limit: str | None, **given: Any) -> None:
@@ -75,7 +75,7 @@ def _cards(
             return {"": None}
         return {"": (frozenset({card}) if card else ANY,) * (MOST if count is None else count)}
     if count is not None or card is not None:
-        raise click.UsageError("--cards and --card are for those without INVENTORY, whose rigs say theirs")
+        raise click.UsageError("--cards and --card conflict with INVENTORY, whose rigs declare theirs")
     with making("lock"):
         rigs = {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
     return {name: tuple(_free(rig, catalog)) for name, rig in rigs.items()}

@@ -112,7 +112,7 @@ def _transport(sock: object, **options: object) -> object:
 
 def _group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
-        raise Invalid([Problem(file, "hosts()", "must be given a table of at least one rig: name -> keys")])
+        raise Invalid([Problem(file, "hosts()", "must be a table of at least one rig: name -> keys")])
     group: HostGroup = []
     found: dict[str, list[Problem]] = {}
     rigs: dict[str, Rig] = {}
@@ -145,7 +145,8 @@ def _tell_who_is_watched(group: HostGroup, rigs: dict[str, Rig]) -> None:
     watched = [found.model_dump(mode="json") for one in rigs.values() if (found := watched_of(one))]
     for name, data in group:
         told: Any = data["rig"]
-        if (monitoring := rigs[name].monitoring) and monitoring.server:
+        # one that is refused, and only looked at, is told of none
+        if (rig := rigs.get(name)) and rig.monitoring and rig.monitoring.server:
             told["watched"] = watched
 
 
@@ -192,7 +193,7 @@ def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Probl
         words = _machine(name, data)
         if there.setdefault(words, name) != name:
             said = data.get("ssh_hostname", name)
-            found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the machine of {there[words]}"))
+            found.append(Problem(file, f"{name}.ssh_hostname", f"{said} is already the address of {there[words]}"))
     return found
 
 
@@ -219,11 +220,11 @@ def _refuse_names(
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         found.append(
-            Problem(file, shown(name) if name == "" else str(name), f"is no name for a rig: must be {said(error)}")
+            Problem(file, shown(name) if name == "" else str(name), f"is not a valid rig name: must be {said(error)}")
         )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
-        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of the services' own"))
+        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of its own"))
     return found
 
 

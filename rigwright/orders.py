@@ -105,18 +105,18 @@ def _together(given: Mapping[str, object]) -> list[Problem]:
     """Keys that do not go together: a run that ignored one would do something else than it was asked for."""
     verb, driver, reboot = given.get("verb", "deploy"), given.get("driver"), given.get("reboot")
     found = [
-        Problem("--data", key, f"goes with verb={needed}, not with verb={verb}")
+        Problem("--data", key, f"needs verb={needed}, not verb={verb}")
         for key, needed in (("to", "rollback"), ("driver", "rollback"), ("keep_weights", "remove"))
         if given.get(key) and verb != needed
     ]
     if verb == "rollback" and driver and given.get("to"):
-        found.append(Problem("--data", "to", "is a generation's number: it does not go with driver=true"))
+        found.append(Problem("--data", "to", "is a generation's number, and conflicts with driver=true"))
     if given.get("expect") and verb not in ("deploy", "upgrade"):
-        found.append(Problem("--data", "expect", f"goes with verb=deploy or upgrade, not with verb={verb}"))
+        found.append(Problem("--data", "expect", f"needs verb=deploy or upgrade, not verb={verb}"))
     if given.get("switch") and verb != "deploy":
-        found.append(Problem("--data", "switch", f"goes with verb=deploy, not with verb={verb}"))
+        found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
     if reboot and verb == "remove":
-        found.append(Problem("--data", "reboot", "does not go with verb=remove"))
+        found.append(Problem("--data", "reboot", "conflicts with verb=remove"))
     if reboot and verb == "rollback" and not driver:
-        found.append(Problem("--data", "reboot", "goes with driver=true: another generation needs none"))
+        found.append(Problem("--data", "reboot", "needs driver=true: another generation needs no reboot"))
     return found

@@ -71,7 +71,7 @@ def plain(text: str) -> dict[str, Any] | None:
             table = {}
             tables.append(table)
     top, *rows = tables
-    # a key that is there twice is no TOML
+    # a key that is listed twice is no TOML
     if "artefact" in top or sum(map(len, tables)) + len(rows) != len(parts):
         return None
     return top | {"artefact": rows}

@@ -57,7 +57,7 @@ def container_toolkit(desired: Desired) -> None:
         facts = look(desired.rig)
         for note in notes(desired.rig, facts) if facts else []:
             logger.warning(f"{host.print_prefix}{note}")
-        released(name="Release what runs containers", rig=desired.rig)
+        released(name="Stop managing containers", rig=desired.rig)
 
 
 def _brought(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, system: str) -> None:
@@ -68,15 +68,15 @@ def _brought(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, system: str) 
     needed = [store(rig), *folders(rig, files), *_absent([*others(files), *([DOCKER] if plan.options else [])])]
     directories(name="Folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
     changed = differ(written)
-    set_aside(name="Sources that are in the way", paths=plan.leftovers, folder=f"{store(rig)}/leftovers")
+    set_aside(name="Conflicting apt sources", paths=plan.leftovers, folder=f"{store(rig)}/leftovers")
     texts(name="Settings", files=written)
-    absent(name="Settings that are not declared", paths=left)
+    absent(name="Undeclared settings", paths=left)
     if plan.distribution:
         packages(name="Packages", names=plan.distribution, rig=rig, system=system)
     for group in plan.groups:
         name, known = archive_of(rig, group)
         if name == DOCKER_ARCHIVE and plan.restarting:
-            undisturbed(name="Containers that would end", rig=rig)
+            undisturbed(name="Containers that would stop", rig=rig)
         whose = {TOOLKIT: "the container toolkit's archive"}.get(name, "Docker's archive")
         brought(
             name=f"{group.name} {group.version}",
@@ -97,7 +97,7 @@ def _brought(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, system: str) 
     if plan.options is not None:
         _options(rig, facts, plan, missing)
     if any(group.name == TOOLKIT for group in plan.groups):
-        refreshed(name="Spec of the cards", rig=rig, facts=facts, changed=changed or missing)
+        refreshed(name="CDI spec", rig=rig, facts=facts, changed=changed or missing)
 
 
 def _absent(paths: list[str]) -> list[str]:
@@ -113,20 +113,20 @@ def _options(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, missing: bool
     before = daemon.record(facts.record) or daemon.Record()
     if plan.record.set:
         # before ours are in it, as it was
-        kept_aside(name="Docker's options as they were", path=daemon.PATH, copy=copy, record=record)
+        kept_aside(name="Previous Docker options", path=daemon.PATH, copy=copy, record=record)
     written = plan.record.beside(before)
     # as secret as what it is of: a proxy may have a password
-    texts(name="What was before Docker's options", files=[Text(record, written.text(), "600")])
+    texts(name="Previous Docker options", files=[Text(record, written.text(), "600")])
     if not plan.record.set and plan.record.absent and not options:
-        absent(name="Docker's options", paths=[daemon.PATH])
+        absent(name="Docker options", paths=[daemon.PATH])
     elif facts.options is None or daemon.options(facts.options) != options:
         made = Text(daemon.PATH, daemon.text(options), f"{facts.mode & SHARED:o}", proof=PROOF)
-        texts(name="Docker's options", files=[made])
-    in_force(name="Docker's daemon", rig=rig, plan=plan, facts=facts, lacking=missing)
+        texts(name="Docker options", files=[made])
+    in_force(name="Docker daemon", rig=rig, plan=plan, facts=facts, lacking=missing)
     if not plan.record.set:
-        absent(name="What was before Docker's options, and is again", paths=[record, copy])
+        absent(name="Previous Docker options, restored", paths=[record, copy])
     elif written != plan.record:
-        texts(name="What is left of that", files=[Text(record, plan.record.text(), "600")])
+        texts(name="Leftovers", files=[Text(record, plan.record.text(), "600")])
 
 
 @operation()

@@ -115,7 +115,7 @@ def _denied(complaint: str) -> str:
     if words := root.denied(complaint.encode()):
         return f"cannot become root ({words})"
     words = said(complaint.strip()) or "no answer"
-    return f'the host gave no deploy lock ({words}): log in as root, or set "_sudo": True and allow it'
+    return f'the host did not grant the deploy lock ({words}): log in as root, or set "_sudo": True and allow sudo'
 
 
 _deploy_locks: dict[str, DeployLock] = {}

@@ -42,7 +42,7 @@ def engines(wanted: Desired) -> None:
         if made in missing:
             python = ""
             if installer(rig, made).by_installers:
-                environment(rig, tools, rig.installers, "what puts environments together", alone=f"{INSTALLERS}-")
+                environment(rig, tools, rig.installers, "environment installer", alone=f"{INSTALLERS}-")
                 python = f"{tools.folder}/bin/python"
             programs(rig)
             files = [one for one in made.artefacts if not one.is_written]
@@ -52,7 +52,7 @@ def engines(wanted: Desired) -> None:
         _installed(rig, made, tools, () if rig.share else _only_of(made, missing))
     if left := [] if rig.share else _left(wanted, travelling):
         programs(rig)
-        dropped(rig, left, "Remove packages that are installed")
+        dropped(rig, left, "Remove downloaded packages")
 
 
 def _only_of(made: Installation, others: Sequence[Installation]) -> tuple[Artefact, ...]:

@@ -44,12 +44,12 @@ def programs(rig: Rig) -> None:
     """Place the programs that bring files on the host."""
     folder = programs_folder(rig)
     directories(
-        name="Folder of programs for weights",
+        name="Directory of programs that manage weights",
         paths=dict.fromkeys((folder, f"{folder}/{PACKAGE}"), ("755", "root", "root")),
         ledger=rig.ledger,
     )
     sources = [Text(f"{folder}/{PACKAGE}/{path.name}", path.read_text()) for path in sorted(PROGRAMS.glob("*.py"))]
-    texts(name="Programs for weights", files=sources)
+    texts(name="Programs that manage weights", files=sources)
 
 
 def verified(rig: Rig, artefacts: Sequence[Artefact]) -> str:

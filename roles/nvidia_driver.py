@@ -49,26 +49,26 @@ def nvidia_driver(desired: Desired, upgrading: bool, reboot: bool) -> None:
     if desired.driver:
         _brought(desired.rig, *desired.driver, upgrading=upgrading, reboot=reboot)
     elif not desired.rig.driver.managed:
-        released(name="Release the driver", rig=desired.rig)
+        released(name="Stop managing the driver", rig=desired.rig)
 
 
 def _brought(rig: Rig, facts: DriverFacts, plan: DriverPlan, upgrading: bool, reboot: bool) -> None:
     one = wanted(plan, facts, locked(rig, facts.system), upgrading=upgrading)
     files = settings_of(rig, plan, facts)
     needed = (PERSISTENCED.rpartition("/")[0], *folders(rig))
-    directories(name="Driver's folders", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
+    directories(name="Driver directories", paths=dict.fromkeys(needed, ("755", "root", "root")), ledger=rig.ledger)
     written = [Text(file.path, file.text, file.mode) for file in files]
     options = differ([file for file in written if file.path == MODPROBE])
-    texts(name="Driver's settings", files=written)
-    retired(name="Settings that are not declared", paths=sorted(set(paths(rig)) - {file.path for file in files}))
+    texts(name="Driver settings", files=written)
+    retired(name="Undeclared settings", paths=sorted(set(paths(rig)) - {file.path for file in files}))
     brought(name=f"Driver {one.version or plan.branch}", rig=rig, wanted=one, facts=facts, options=options)
-    held(name="Driver's holds", rig=rig, wanted=one, facts=facts, options=options)
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
+    held(name="Driver holds", rig=rig, wanted=one, facts=facts, options=options)
+    running(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
     moving = lacks(one, facts) or bool(unloaded(one, facts))
     set_up(name="Cards", rig=rig, plan=plan, facts=facts, moving=moving)
 
 
-@deploy("Rollback of the driver")
+@deploy("Driver rollback")
 def earlier_driver(rig: Rig, reboot: bool) -> None:
     """Bring back the driver before the one that is installed, from the package files that were kept."""
     facts = look(rig)
@@ -78,11 +78,11 @@ def earlier_driver(rig: Rig, reboot: bool) -> None:
     version = earlier(facts)
     built = any(PREBUILT.fullmatch(one.name) for one in facts.packages)
     if isinstance(plan, Refused) or not version or built:
-        reasons = plan.reasons if isinstance(plan, Refused) else ("no files of an earlier driver are kept",)
+        reasons = plan.reasons if isinstance(plan, Refused) else ("no files of an earlier driver are stored",)
         if built:
             reasons = (
-                "the driver before it has modules for the kernel before alone, and going back would take away the "
-                "kernel that runs: lock a driver of NVIDIA's archive to have a way back",
+                "the previous driver has modules only for the previous kernel, and a rollback would remove the "
+                "running one: lock a driver from NVIDIA's archive to be able to roll back",
             )
         for reason in reasons:
             logger.error(f"{host.print_prefix}refused: {reason}")
@@ -90,4 +90,4 @@ def earlier_driver(rig: Rig, reboot: bool) -> None:
         return
     one = returned(plan, facts, version, host.get_fact(FileContents, path=f"{store(rig)}/{version}/SHA256SUMS") or [])
     brought(name=f"Driver {version}", rig=rig, wanted=one, facts=facts)
-    running(name="Driver's module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)
+    running(name="Driver module", rig=rig, wanted=one, facts=facts, consent=rig.driver.reboot or reboot)

@@ -31,7 +31,11 @@ def removal(rig: Rig, keep_weights: bool) -> None:
     """
     found = look(rig)
     if found.elsewhere:
-        logger.error(f"{host.print_prefix}refused: this host is served from {found.elsewhere}: name it in roots.config")
+        logger.error(
+            f"{host.print_prefix}refused: this host is deployed with its configuration in "
+            f"{found.elsewhere}: set "
+            "that as roots.config"
+        )
         state.fail_hosts({host})
         return
     containers = look_at_containers(rig)

@@ -27,7 +27,7 @@ def rollback(rig: Rig, to: int | None) -> None:
         logger.error(f"{host.print_prefix}refused: {reason}")
         state.fail_hosts({host})
         return
-    returned(name=f"Return to generation {kept.number}", rig=rig, kept=kept, timeout=TIMEOUT)
+    returned(name=f"Roll back to generation {kept.number}", rig=rig, kept=kept, timeout=TIMEOUT)
 
 
 def earlier(found: Served) -> int | None:
@@ -47,21 +47,22 @@ def refusal(found: Served, number: int | None, lent: Collection[int]) -> str:
     """
     there = ", ".join(str(kept.number) for kept in found.generations) or "none"
     if number is None:
-        return f"no generation lies before the current one (there are: {there})"
+        return f"there is no generation before the current one (available: {there})"
     kept = next((one for one in found.generations if one.number == number), None)
     if kept is None:
-        return f"there is no generation {number}; there are: {there}"
+        return f"there is no generation {number}; available: {there}"
     if not kept.intact:
         return f"the files of generation {number} were changed since they were written"
     unknown = [
         name for name in kept.unit_files if UNIT.fullmatch(name) and name not in {s.unit for s in kept.unit_states}
     ]
     if unknown:
-        return f"the manifest of generation {number} does not say what {', '.join(unknown)} is to be"
+        return f"the manifest of generation {number} does not describe {', '.join(unknown)}"
     for unit_state in kept.unit_states:
         if gone := unit_state.cards.intersection(lent):
             which = f"{cards(gone)}, which {'is' if len(gone) == 1 else 'are'} lent"
             return (
-                f"generation {number} has {unit_state.unit} on {which}: take it out of lent, or name another generation"
+                f"generation {number} has {unit_state.unit} on {which}: remove it from lent, or choose another "
+                "generation"
             )
     return ""

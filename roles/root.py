@@ -208,7 +208,7 @@ def _all(channel: Channel, until: float | None, most: int) -> bytes:
     while piece := channel.recv(PIECE):
         found += piece
         if len(found) > most:
-            raise OSError(f"an answer of more than {most >> 20} MiB")
+            raise OSError(f"an answer longer than {most >> 20} MiB")
         if until is not None and time.monotonic() > until:
             raise OSError("an answer without end")
     return bytes(found)

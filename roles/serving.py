@@ -74,7 +74,7 @@ def _beside(desired: Desired, switch: Switch | None) -> dict[str, Beside]:
 
 def _log(rig: Rig) -> None:
     """How long lines of the gateway's log are kept."""
-    name = "Rotation of the gateway's log"
+    name = "Gateway log rotation"
     if rig.gateway:
         texts(name=name, files=[Text(ROTATION, rotation(rig, OWNED))])
     else:

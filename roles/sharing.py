@@ -21,5 +21,5 @@ def sharing(rig: Rig) -> None:
         unshared(name="Stop sharing weights", rig=rig)
         return
     files = [Text(config_path(rig), config(rig, rig.share), proof=PROOF), Text(PATH, unit(rig, rig.share))]
-    texts(name="Settings of sharing", files=files)
+    texts(name="Share settings", files=files)
     shared(name=f"Share weights on {endpoint(rig.share)}", rig=rig, share=rig.share)

@@ -24,9 +24,9 @@ class Refused(paramiko.SSHException):
         self.found, self.expected = found, expected
         accept = f"rigwright host-key {shlex.quote(file)} --limit {name}" if file else "rigwright init"
         known = (
-            f"has another host key than the declared one: expected {expected.fingerprint}, found {found.fingerprint}"
+            f"has a different host key than declared: expected {expected.fingerprint}, found {found.fingerprint}"
             if expected
-            else f"is not known: neither the inventory nor known_hosts has its host key, {found.fingerprint}"
+            else f"is unknown: neither the inventory nor known_hosts has its host key, {found.fingerprint}"
         )
         super().__init__(
             f"{hostname} {known} ({found.kind}). Nothing was sent there. `{found.comparison}` on the box's own console "

@@ -77,7 +77,7 @@ class Bundler:
     def _declared(self) -> Path:
         named = {rig.bundle_folder for rig in self.rigs}
         if len(named) != 1 or None in named:
-            raise Unusable(f"{self.inventory}: the rigs name {len(named - {None})} bundles: say which with --output")
+            raise Unusable(f"{self.inventory}: the rigs name {len(named - {None})} bundles: choose one with --output")
         return Path(str(named.pop()))
 
     @property
@@ -100,7 +100,7 @@ class Bundler:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unusable(f"{self.folder}: another `rigwright bundle` is at work there") from None
+            raise Unusable(f"{self.folder}: another `rigwright bundle` is running there") from None
         else:
             self._bring(systems)
         finally:
@@ -196,7 +196,7 @@ class Bundler:
         with suppress(FileNotFoundError):
             part.unlink()
         tried = "; ".join(failed) or f"no address ({', '.join(artefact.sources)})"
-        raise Unavailable(f"is not to be had: {tried}: add a mirror, or give it with --from-dir")
+        raise Unavailable(f"is not available: {tried}: add a mirror, or provide it with --from-dir")
 
     def _addresses(self, artefact: Artefact, failed: list[str]) -> Iterator[tuple[requests.Session, str, Place | None]]:
         """Where a file is asked for, in order, and by whom; beside an address of the hub's, which place it is."""
@@ -269,7 +269,7 @@ def _in_channel(source: str, failed: list[str]) -> list[str]:
     try:
         told = subprocess.run(command, capture_output=True, check=True).stdout
     except subprocess.CalledProcessError:
-        failed.append(f"py-rattler, which knows where the channel {name} is, does not run")
+        failed.append(f"py-rattler, needed to locate the channel {name}, does not run")
         return []
     return [f"{base.rstrip('/')}/{path}" for base in json.loads(told)]
 

@@ -102,12 +102,12 @@ class Archive:
     def _own(self) -> list[tuple[str, str]]:
         release = _release()
         if release.get("ID") != self.distribution:
-            raise Unavailable("this machine has another distribution: name its archive in the rig's mirrors, as apt")
+            raise Unavailable("this machine runs another distribution: set its archive in the rig's mirrors, as apt")
         wanted = "$(REPO_URI) $(RELEASE) $(CODENAME) $(LABEL)"
         listed = run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"])
         found = places(listed, self.distribution, release.get("VERSION_CODENAME") or "?", self.codename)
         if not found:
-            raise Unavailable("this machine's apt has no archive: name one in the rig's mirrors, as apt")
+            raise Unavailable("this machine's apt has no archive: set one in the rig's mirrors, as apt")
         return found
 
 

@@ -178,14 +178,14 @@ def _key(session: requests.Session, url: str, fingerprint: str, whose: str) -> s
         text = into.getvalue().decode("ascii")
         key = openpgp.read(text)
     except UnicodeDecodeError:
-        raise Unavailable(f"{url} is no armoured OpenPGP key") from None
+        raise Unavailable(f"{url} is not an ASCII-armoured OpenPGP key") from None
     except ValueError as error:
         raise Unavailable(f"{url} {error}") from None
     if key.fingerprint != fingerprint:
         raise Unavailable(f"{url} is the key {key.fingerprint}, and {whose} know {fingerprint}")
     if key.expires is not None and key.expires <= time.time():
         day = time.strftime("%Y-%m-%d", time.gmtime(key.expires))
-        raise Unavailable(f"{url} has expired on {day}: another one needs a fingerprint in {whose}")
+        raise Unavailable(f"{url} expired on {day}: a new key needs its fingerprint in {whose}")
     return text
 
 

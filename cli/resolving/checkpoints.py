@@ -118,7 +118,7 @@ class Whole:
         content = self.contents[path]
         found = self.beginning(path, content.size)
         if hashlib.sha256(found).hexdigest() != content.sha256:
-            raise Unavailable(f"{path} has other bytes than those that were hashed: try again")
+            raise Unavailable(f"{path} changed after it was hashed: try again")
         return found
 
 
@@ -159,7 +159,7 @@ def header(path: str, size: int, beginning: Callable[[int], bytes]) -> Header | 
                 with suppress(gguf.Short):
                     return gguf.read(beginning(count), size)
                 if count == size:
-                    raise Broken("has become shorter while it was read")
+                    raise Broken("was truncated while it was read")
     if path.endswith(WEIGHTS):
         found = beginning(count)
         end = header_end(found, size)

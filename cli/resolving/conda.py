@@ -111,7 +111,7 @@ def _asked(
         last = _plain(done.stderr)[-300:]
         raise Unavailable(f"{', '.join(bases)}: the solver ended with {done.returncode}: {last}") from None
     if failed is not None:
-        raise Unavailable(f"{', '.join(bases)}: py-rattler says: {_plain(failed)}")
+        raise Unavailable(f"{', '.join(bases)}: py-rattler reports: {_plain(failed)}")
     return told
 
 

@@ -167,7 +167,7 @@ def read(base: Path, own: Sequence[Wanted], offered: Sequence[Wanted] = (), used
     targets = {_lock_of(one.catalogue, locks): one.catalogue for one in wanted}
     for path, rows in by_hand.items():
         if path in targets:
-            text = f"was not written by `rigwright lock`: make inputs of its rows in {targets[path]}, and remove it"
+            text = f"was not written by `rigwright lock`: turn its rows into inputs in {targets[path]}, and remove it"
             problems.append(Problem(str(path), "the file", text))
         else:
             problems += _taken(path, rows, wanted)

@@ -136,32 +136,32 @@ class Place:
         if isinstance(error, OfflineModeIsEnabled):
             return Unavailable("HF_HUB_OFFLINE forbids to ask the hub: lock without it, where there is a network")
         if not isinstance(error, HfHubHTTPError):
-            why = "does not answer in time" if isinstance(error, httpx2.TimeoutException) else "cannot be reached"
+            why = "timed out" if isinstance(error, httpx2.TimeoutException) else "cannot be reached"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):  # OpenSSL's word; the client has no error of its own for it
-                return Unavailable(f"{self} has a certificate that is not trusted: give its authority to this machine")
+                return Unavailable(f"{self} has an untrusted certificate: install its CA certificate on this machine")
             other = "another one" if self.endpoint else "a mirror of it"
-            return Unavailable(f'{self} {why}: see to the network, or name {other}: mirrors = {{"hub": [...]}}')
+            return Unavailable(f'{self} {why}: check the network, or set {other}: mirrors = {{"hub": [...]}}')
         code = error.response.status_code
         if isinstance(error, GatedRepoError):
             if code == 401:
                 return Unavailable(
-                    f"{repository} is gated: ask for access on its page, and give your token by {self._means}"
+                    f"{repository} is gated: request access on its page, and provide your token with {self._means}"
                 )
-            return Unavailable(f"{repository} is gated and the token has no access: ask for it on its page")
+            return Unavailable(f"{repository} is gated and the token has no access: request it on its page")
         if isinstance(error, RepositoryNotFoundError):
-            hidden = f"or hides it: correct its name, or give a token by {self._means}"
+            hidden = f"or hides it: correct its name, or provide a token with {self._means}"
             return Unavailable(f"{self} has no repository {repository}, {hidden}", gone=True)
         if isinstance(error, RevisionNotFoundError):
             return Unavailable(f"{repository} has no revision {revision} at {self}: correct version", gone=True)
         if code == 401:
-            return Unavailable(f"{self} does not take the token any more: give another one by {self._means}")
+            return Unavailable(f"{self} no longer accepts the token: provide another one with {self._means}")
         if code == 403:
             return Unavailable(f"{self} refuses {repository} (403): its token must be one that may read repositories")
         if code == 429:
             wait = error.response.headers.get("Retry-After", "")
             when = f"in {wait} seconds" if wait.isdecimal() else "in some minutes"
-            return Unavailable(f"{self} was asked too often (429): lock again {when}; with a token it allows more")
-        later = "lock again later" if code >= 500 else "see whether its address is right"
+            return Unavailable(f"{self} is rate-limiting (429): lock again {when}; a token raises the limit")
+        later = "lock again later" if code >= 500 else "check its address"
         return Unavailable(f"{self} answers {code} for {repository}: {later}")
 
 

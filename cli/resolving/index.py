@@ -77,7 +77,7 @@ class Index:
         best = min(found, key=lambda one: (not one.filename.endswith(".tar.gz"), one.filename))
         if best.is_yanked:
             why = f": {best.yanked_reason}" if best.yanked_reason else ""
-            raise Unavailable(f"{best.filename} was withdrawn from the index{why}", gone=True)
+            raise Unavailable(f"{best.filename} was yanked from the index{why}", gone=True)
         return best
 
     def wheels(self, project: str, version: str) -> list[DistributionPackage]:
@@ -104,7 +104,7 @@ class Index:
         except Unavailable as error:
             raise Unavailable(f"{package.filename}: its server {error}", error.gone) from None
         if digest not in (None, got.sha256):
-            raise Unavailable(f"{package.filename}: its bytes have another hash than the index says")
+            raise Unavailable(f"{package.filename}: its bytes do not match the index's hash")
         return got
 
 

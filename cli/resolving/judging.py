@@ -83,7 +83,7 @@ class Judge:
         except Unavailable as error:
             raise Unavailable(f"{row.file}: its server {error}", error.gone) from None
         if got.sha256 != row.sha256:
-            raise Unavailable(f"{row.file}: its bytes have another hash than the index says")
+            raise Unavailable(f"{row.file}: its bytes do not match the index's hash")
         return path
 
 

@@ -140,7 +140,7 @@ def _small(session: requests.Session, url: str, one: Listed) -> tuple[Content, b
     if one.blob not in (None, hashlib.sha1(b"blob %d\0" % len(body) + body, usedforsecurity=False).hexdigest()):
         raise Unavailable(f"{one.path}: its server answers with another file than the hub lists: try again")
     if is_pointer(body):
-        raise Unavailable(f"{one.path} is a pointer of git LFS, and what it stands for is not there: exclude it")
+        raise Unavailable(f"{one.path} is a Git LFS pointer without its content: exclude it")
     return content, body
 
 

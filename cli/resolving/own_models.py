@@ -49,11 +49,11 @@ def own(wanted: Wanted, folder: Path) -> list[Artefact]:
     refuse(paths, there, str(folder))
     for path in paths:
         if (folder / path).is_symlink() or not (folder / path).is_file():
-            raise Unavailable(f"{folder / path} is a link or no file: give a folder with the files themselves")
+            raise Unavailable(f"{folder / path} is a link or not a file: provide a folder with the files themselves")
         if not (size := (folder / path).stat().st_size):
             raise Unavailable(f"{folder / path} is empty: exclude it")
         if size <= LONGEST_POINTER and is_pointer(first_bytes(folder / path, size)):
-            raise Unavailable(f"{folder / path} is a pointer of git LFS: run `git lfs pull` there, or exclude it")
+            raise Unavailable(f"{folder / path} is a Git LFS pointer: run `git lfs pull` there, or exclude it")
     total = sum((folder / path).stat().st_size for path in paths)
     done, lock = dict.fromkeys(paths, 0), threading.Lock()
     with progress.task("lock", f"hashing {folder}") as task:
@@ -93,6 +93,8 @@ def _files(wanted: Wanted, folder: Path) -> list[str]:
         for name in folders:
             path = (below / name).as_posix()
             if (folder / path).is_symlink() and excluding.selects(f"{path}/"):
-                raise Unavailable(f"{folder / path} is a link: give a folder with the files themselves, or exclude it")
+                raise Unavailable(
+                    f"{folder / path} is a link: provide a folder with the files themselves, or exclude it"
+                )
         found += [(below / name).as_posix() for name in files]
     return sorted(found)

@@ -113,7 +113,7 @@ class Patching:
                 return
             package = next((p for p in self._wheels(row) if p.filename == row.file), None)
             if package is None:
-                raise Unavailable("is not on the index any more")
+                raise Unavailable("is no longer on the index")
             with self._wheel(package, row.size) as found:
                 yield found
             return
@@ -159,7 +159,7 @@ class Patching:
                 continue
             if got.sha256 == row.sha256:
                 return path
-            failed.append(f"{said} has another file of that name")
+            failed.append(f"{said} has a different file of that name")
         raise Unavailable("; ".join(failed[1:] or failed))
 
     def newer(self, patched: Iterable[Patched]) -> tuple[list[str], list[str]]:
@@ -215,11 +215,11 @@ def _needed(patch: Patch, version: str, read: Read, listed: Mapping[str, str]) -
     """Why a version has no need of a patch, or still has one; empty where its bytes do not say."""
     targets = patch.keys.targets
     if all(listed.get(one.path) == one.after for one in targets):
-        return f"{patch.keys.of} {version} has what it does, byte by byte: it can go"
+        return f"{patch.keys.of} {version} contains it byte for byte: it can be dropped"
     if patch.keys.marker and (content := read(targets[0].path)) and patch.keys.marker.encode() in content:
-        return f"{patch.keys.of} {version} has its marker in {targets[0].path}: it can go"
+        return f"{patch.keys.of} {version} has its marker in {targets[0].path}: it can be dropped"
     if all(listed.get(one.path) == one.before for one in targets):
-        return f"{patch.keys.of} {version} has the same files as before: it is needed, and fits as it is"
+        return f"{patch.keys.of} {version} has the same files as before: it is still needed, and applies unchanged"
     return ""
 
 
@@ -228,11 +228,11 @@ def _said(patch: Patch, version: str) -> str:
     first = patch.keys.included_in
     with suppress(InvalidVersion):  # of what no index numbers
         if first and Version(version) >= Version(first):
-            return f"its head says that {patch.keys.of} {first} and newer have it, such as {version}"
+            return f"its header says that {patch.keys.of} {first} and newer contain it, such as {version}"
     return ""
 
 
 def _moved(patch: Patch, version: str, listed: Mapping[str, str]) -> str:
     other = next(one.path for one in patch.keys.targets if listed.get(one.path) != one.before)
     found = "another" if other in listed else "no"
-    return f"{patch.keys.of} {version} has {found} {other}: it has to be looked at anew"
+    return f"{patch.keys.of} {version} has {found} {other}: it must be reviewed"

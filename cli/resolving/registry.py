@@ -72,7 +72,7 @@ class Registries:
         for source in wanted.input.sources:
             places = self.places(source)
             if not places:
-                failed.append(f"{source} has no address: the inventory names no such mirror")
+                failed.append(f"{source} has no address: the inventory has no such mirror")
                 gone = False
             for place in places:
                 try:

@@ -156,7 +156,7 @@ class Resolver:
             if self.from_dir is None:
                 if as_it_is:  # nothing but the operator's own files could say it anew
                     return locked
-                raise Unavailable("they are your own files: give the folder that they lie in with --from-dir")
+                raise Unavailable("these are your own files: provide their folder with --from-dir")
             if folder := own_folder(wanted.input, self.from_dir):
                 return own(wanted, folder)
             others = [one for one in folders.wanted if one.input.many and not one.input.repository and one != wanted]
@@ -180,7 +180,7 @@ class Resolver:
                     return self._from_index(wanted, row, source.removeprefix("index:"))
                 urls = self.addresses(row.model_copy(update={"sources": (source,)}))
                 if not urls:
-                    failed.append(f"{source} has no address: the inventory names no such mirror")
+                    failed.append(f"{source} has no address: the inventory has no such mirror")
             except Unavailable as error:
                 failed.append(str(error))
                 continue

@@ -41,7 +41,7 @@ def look(resolver: Resolver, folders: Folders) -> Findings:
     environments = {row.group for row in folders.rows if row.kind in ("wheel", "conda")}
     for key, grouped in sorted({(row.group or row.name, bool(row.group)) for row in folders.rows} - names):
         what = f"environment {key}" if grouped and key in environments else key
-        found.moved.append(f"{what} is locked, and no input of the catalogue any more")
+        found.moved.append(f"{what} is locked, but no longer an input of the catalogue")
     for wanted in folders.wanted:
         rows = folders.rows_of(wanted)
         wrong = mismatch(wanted.input, rows)
@@ -124,12 +124,12 @@ def _packages(resolver: Resolver, wanted: Wanted, rows: list[Artefact], found: F
     if newer:
         found.moved.append(f"{said} has {newer[-1]}")
     if version not in there_are:
-        found.moved.append(f"{said} has it no more")
+        found.moved.append(f"{said} no longer has it")
         return
     there = {(one.name, one.version, one.sha256) for one in contents.packages}
     gone = [row for row in rows if row.kind == "deb" and (row.name, row.version, row.sha256) not in there]
     if gone:
-        found.moved.append(f"{said} has {len(gone)} of its packages no more as they are locked, {gone[0]} the first")
+        found.moved.append(f"{said} no longer has {len(gone)} of its packages as locked, {gone[0]} first")
     if any(row.kind == "key" and row.sha256 != hashlib.sha256(contents.key.encode()).hexdigest() for row in rows):
         found.moved.append(f"{said} has another file of its key")
 
@@ -171,11 +171,11 @@ def _newer(row: Artefact, newest: str, found: Findings) -> None:
 def _on_index(row: Artefact, packages: list[DistributionPackage], found: Findings) -> None:
     there = next((one for one in packages if one.filename == row.file), None)
     if there is None:
-        found.moved.append(f"{row}: {row.file} is gone from the index")
+        found.moved.append(f"{row}: {row.file} is no longer on the index")
         return
     if there.is_yanked:
         why = f": {there.yanked_reason}" if there.yanked_reason else ""
-        found.moved.append(f"{row}: {row.file} was withdrawn from the index{why}")
+        found.moved.append(f"{row}: {row.file} was yanked from the index{why}")
     _compare(row, there.size, there.digests.get("sha256"), "the index", found)
 
 

@@ -38,7 +38,7 @@ def moved(models: Models, wanted: Wanted, rows: list[Artefact]) -> list[str]:
     except Unavailable as error:
         if not error.gone:
             raise
-        said += ", which is there no more"
+        said += ", which no longer exists"
         before = _locked(rows)
     after = chosen(wanted, now.files)
     changes = _files(before, after)

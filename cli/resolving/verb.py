@@ -71,7 +71,7 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     new = [row for found in resolved.rows.values() for row in found]
     texts = folders.texts(resolved.rows, resolved.keys)
     if not texts and not folders.locked:
-        raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs: there is nothing to lock")
+        raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs, nothing to lock")
     folders.write(texts)
     for line in difference(folders.rows, new) or ["no change"]:
         click.echo(line)
@@ -95,11 +95,11 @@ def look(inventory: Path | None) -> int:
     for line in [*map(str, folders.unread), *found.moved]:
         click.echo(line)
     for line in found.nowhere:
-        click.echo(f"not looked at: {line}")
+        click.echo(f"not checked: {line}")
     for line in found.unseen:
-        click.echo(f"could not look: {line}", err=True)
+        click.echo(f"could not check: {line}", err=True)
     if not (folders.unread or found.moved or found.unseen):
-        click.echo("nothing moved")
+        click.echo("nothing changed")
     return 3 if found.unseen else 1 if folders.unread or found.moved else 0
 
 
@@ -117,7 +117,7 @@ def _read(
         told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]
         what = " and ".join(["models", *told])
         names = ", ".join(one.name for one in left)
-        click.echo(f"left out: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
+        click.echo(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
     session, of = web.session(), addresses(rigs)
     drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
     packaged = Packaged(session, of, container_tables(base))
@@ -175,7 +175,7 @@ def _folders(base: Path, rigs: list[Rig]) -> tuple[Folders, list[Wanted]]:
         ]
     folders = folders_of.read(base, own, offered, _used(rigs))
     if not catalog.is_dir() and not folders.wanted:
-        raise Invalid([Problem(str(catalog), "the folder", "is not there: it has the inputs to lock")])
+        raise Invalid([Problem(str(catalog), "the folder", "does not exist: it must contain the inputs to lock")])
     return folders, [one for one in offered if one not in folders.wanted]
 
 

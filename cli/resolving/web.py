@@ -74,8 +74,8 @@ def unavailable(error: requests.RequestException) -> Unavailable:
         code = error.response.status_code
         return Unavailable(f"answers {code} {error.response.reason}".rstrip(), code in GONE, code in REFUSED)
     kinds = (
-        (requests.Timeout, "does not answer in time"),
-        (requests.exceptions.SSLError, "has a certificate that is not trusted"),
+        (requests.Timeout, "timed out"),
+        (requests.exceptions.SSLError, "has an untrusted certificate"),
         (requests.ConnectionError, "cannot be reached"),
         (requests.exceptions.ChunkedEncodingError, "breaks off"),
     )
@@ -182,7 +182,7 @@ def beginning(session: requests.Session, url: str, count: int) -> bytes:
             with session.get(url, stream=True, headers=asked, timeout=TIMEOUT) as answer:
                 answer.raise_for_status()
                 if answer.status_code == 206 and not answer.headers.get("Content-Range", "").startswith("bytes 0-"):
-                    raise Unavailable("answers with another part of the file than was asked for")
+                    raise Unavailable("returns a different part of the file than requested")
                 found = bytearray()
                 for part in answer.iter_content(min(count, PART)):
                     found += part
@@ -237,7 +237,7 @@ class _Transfer:
                 self.done += len(part)
                 self.report(self.done, self.total or 0)
         if not self.done:
-            raise Unavailable("answers with an empty file")
+            raise Unavailable("returns an empty file")
         return Content(self.digest.hexdigest(), self.done)
 
     def _goes_on(self, answer: requests.Response) -> bool:
@@ -251,7 +251,7 @@ class _Transfer:
     def _begin(self, answer: requests.Response) -> None:
         self._restart()
         if answer.headers.get("Content-Type", "").startswith("text/html"):
-            raise Unavailable("answers with a web page, not with a file")
+            raise Unavailable("returns a web page instead of a file")
         tag = answer.headers.get("ETag", "")
         self.same = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
         self.total = _length(answer)

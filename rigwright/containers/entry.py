@@ -36,13 +36,13 @@ def _options(value: object) -> dict[str, Any]:
         raise ValueError("a table of options")
     for name in value:
         if name in OURS:
-            raise ValueError(f"without {name}: what containers need of it is brought by itself")
+            raise ValueError(f"without {name}: Rigwright sets it itself")
         if name in OPENING:
             raise ValueError(
-                f"without {name}: who reaches Docker's daemon is root, and it is reached at its socket alone"
+                f"without {name}: access to the Docker daemon is root access, so it listens only on its socket"
             )
         if name not in OPTIONS:
-            raise ValueError(f"a table of dockerd's options: it has none called {name!r}{suggestion(name, OPTIONS)}")
+            raise ValueError(f"a table of dockerd options: there is none called {name!r}{suggestion(name, OPTIONS)}")
     try:
         written = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -63,22 +63,21 @@ class Containers(Frozen):
     """What runs containers. On a rig with cards NVIDIA's container toolkit comes along, and the specs of its cards."""
 
     engines: Annotated[tuple[Engine, ...], AfterValidator(_once)] = Field(
-        min_length=1, description="What runs them: `docker`, `podman` or both."
+        min_length=1, description="Container engines: `docker`, `podman` or both."
     )
     docker: Literal["distribution", "docker"] | None = Field(
         default=None,
-        description="Whose archive Docker is from; without it what is there and new enough, else the locked one, else "
-        "the distribution's.",
+        description="Archive to install Docker from; by default the installed one if it is new enough, else the locked "
+        "one, else the distribution's.",
     )
     daemon: Annotated[dict[str, Any], PlainValidator(_options)] = Field(
         default_factory=dict,
-        description='Options of Docker\'s daemon, such as `{"live-restore": True}`: they are merged into the '
-        "`daemon.json` that is there.",
+        description='Docker daemon options, such as `{"live-restore": True}`: merged into the existing `daemon.json`.',
     )
     restart: bool = Field(
         default=False,
         strict=True,
-        description="Whether deploys may restart Docker's daemon while containers run that end with it; without it "
+        description="Whether deploys may restart the Docker daemon when that stops running containers; without it "
         "such a deploy is refused.",
     )
 
@@ -86,5 +85,5 @@ class Containers(Frozen):
     def _of_docker(self) -> Containers:
         idle = sorted(self.model_fields_set & {"docker", "daemon", "restart"})
         if "docker" not in self.engines and idle:
-            raise ValueError(f"docker among the engines beside {', '.join(idle)}: nothing else has it")
+            raise ValueError(f"docker among the engines if {', '.join(idle)} is set")
         return self

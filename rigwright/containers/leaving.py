@@ -11,8 +11,8 @@ from rigwright.containers.found import IN_FORCE, SPEC, ContainerFacts, store
 from rigwright.containers.started import ends
 from rigwright.declaration.rig import Rig
 
-WAITS = "Docker runs with the options that were ours until its daemon is started again: containers run on it"
-LOST = "what is ours of Docker's options stays: {}/daemon.json, which says what that is, cannot be read"
+WAITS = "Docker keeps the managed options until its daemon is restarted: containers are running"
+LOST = "the managed Docker options stay: {}/daemon.json, which lists them, cannot be read"
 
 
 def release(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:

@@ -91,9 +91,12 @@ def container_plan(rig: Rig, facts: ContainerFacts) -> ContainerPlan | Refused:
     ]
     leftovers = _leftovers(rig, facts, groups, refuse)
     made, record, step, why = _daemon(rig, facts, engines, groups, refuse)
-    notes += [f"{path} names the cards, too, and is somebody else's: remove it" for path in facts.foreign_specs]
     notes += [
-        f"{path} names an archive that is ours to bring: it goes to where `remove` has it back" for path in leftovers
+        f"{path} describes the cards, too, and is not managed by Rigwright: remove it" for path in facts.foreign_specs
+    ]
+    notes += [
+        f"{path} names an archive that Rigwright sets up: it is set aside, and `remove` restores it"
+        for path in leftovers
     ]
     if refuse:
         return Refused(tuple(refuse))
@@ -128,7 +131,7 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Group |
     if locked and source != "distribution" and (there != DISTRIBUTION_DOCKER or source == "docker"):
         if _new(locked.version, least):
             return locked, []
-        refuse.append(f"Docker {locked.version} is locked, and specs of cards need {least}: lock a newer one")
+        refuse.append(f"Docker {locked.version} is locked, but CDI needs {least}: lock a newer one")
         return None, []
     if there == "docker-ce" and source is None:
         if not _new(facts.packages[there], least):
@@ -136,8 +139,8 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Group |
         return None, []  # the operator's own, new enough
     if there == "docker-ce":
         refuse.append(
-            'docker-ce is there, and containers.docker is "distribution": remove docker-ce, docker-ce-cli and '
-            "containerd.io, or leave that key out"
+            'docker-ce is installed, but containers.docker is "distribution": remove docker-ce, docker-ce-cli '
+            "and containerd.io, or omit that key"
         )
         return None, []
     version = facts.packages.get(DISTRIBUTION_DOCKER) or facts.candidates.get(DISTRIBUTION_DOCKER, "")
@@ -148,7 +151,7 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Group |
             return locked, []
         refuse.append(f"{_old(DISTRIBUTION_DOCKER, version, least)}: {_ask(facts.system)}")
     if "podman-docker" in facts.packages:
-        refuse.append(f"podman-docker is there, which cannot stay beside {DISTRIBUTION_DOCKER}: remove it")
+        refuse.append(f"podman-docker is installed, which conflicts with {DISTRIBUTION_DOCKER}: remove it")
     # in newer releases its command is a package of its own
     command = [COMMAND] if COMMAND in facts.candidates else []
     return None, [DISTRIBUTION_DOCKER, *command]
@@ -158,11 +161,11 @@ def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
     least = rig.container_tables.least("podman")
     version = facts.packages.get(PODMAN) or facts.candidates.get(PODMAN, "")
     if not version:
-        refuse.append(_nowhere(rig, facts, PODMAN, "take it out of containers.engines"))
+        refuse.append(_nowhere(rig, facts, PODMAN, "remove it from containers.engines"))
     elif not _new(version, least):
         refuse.append(
-            f"{_old(PODMAN, version, least)}: take it out of containers.engines, or install a newer release of the "
-            "distribution"
+            f"{_old(PODMAN, version, least)}: remove it from containers.engines, or install a newer release of "
+            "the distribution"
         )
     return [PODMAN]
 
@@ -200,8 +203,8 @@ def _leftovers(rig: Rig, facts: ContainerFacts, groups: list[Group], refuse: lis
                 continue
             if others:
                 refuse.append(
-                    f"{file.path} names {known.origins[0]}, and other archives: take that line out, or apt reads the "
-                    "same archive twice with two keys"
+                    f"{file.path} names {known.origins[0]} and other archives: remove that line, or apt reads the same "
+                    "archive twice with two keys"
                 )
             else:
                 found.append(file.path)
@@ -216,8 +219,8 @@ def _daemon(
     ours = daemon.wanted(rig) if "docker" in engines else {}
     if before is None:
         refuse.append(
-            f"{store(rig)}/daemon.json, which says what of Docker's options is ours, cannot be read: remove it, and "
-            f"what is in {daemon.PATH} now counts as its operator's"
+            f"{store(rig)}/daemon.json, which lists the managed Docker options, cannot be read: remove it, and "
+            f"all options in {daemon.PATH} count as not managed"
         )
         return None, Record(), "", ""
     try:
@@ -225,7 +228,7 @@ def _daemon(
             raise Unreadable(f"is {facts.odd}")
         there = daemon.options(facts.options) if ours or before.set else {}
     except Unreadable as error:
-        refuse.append(f"{daemon.PATH} {error}: put it right, or remove it")
+        refuse.append(f"{daemon.PATH} {error}: correct it, or remove it")
         return None, before, "", ""
     if "docker" in engines:
         refuse += started.objections(rig, facts, there, ours)
@@ -240,10 +243,12 @@ def _daemon(
     if facts.docker_runs and moved:
         why, ends = f"{moved[0].name} {moved[0].version} is installed", ends or started.ends(facts, there)
     if why and ends and not (rig.containers and rig.containers.restart):
-        what = f"on it run {', '.join(facts.containers)}" if facts.containers else "it does not say what runs on it"
+        what = (
+            f"{', '.join(facts.containers)} are running" if facts.containers else "it does not report what is running"
+        )
         refuse.append(
-            f"Docker's daemon has to be started again ({why}), and {what}: stop those, declare containers.restart, or "
-            'deploy {"live-restore": True} in containers.daemon alone first, by which they stay'
+            f"the Docker daemon needs a restart ({why}), and {what}: stop them, declare containers.restart, or "
+            f'first deploy only {{"live-restore": True}} in containers.daemon, which keeps them running'
         )
     return made, record, step, why
 
@@ -261,7 +266,7 @@ def _new(version: str, least: str) -> bool:
 
 
 def _old(name: str, version: str, least: str) -> str:
-    return f"{name} {upstream(version)} is too old: it reads specs of cards from {least} on"
+    return f"{name} {upstream(version)} is too old: CDI needs {least} or later"
 
 
 def _anew(system: str) -> str:

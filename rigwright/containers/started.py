@@ -84,18 +84,21 @@ def objections(rig: Rig, facts: ContainerFacts, there: Options, ours: Collection
         ours: Names of options that are to be in it.
     """
     if facts.snap:
-        yield "a Docker that is a snap is there, and two have one socket: `snap remove docker`"
+        yield "Docker is installed as a snap, which uses the same socket: `snap remove docker`"
     if facts.program and facts.program not in PROGRAMS:
-        yield f"docker.service runs {facts.program}, which is no package's: remove that Docker, and its unit"
+        yield f"docker.service runs {facts.program}, which is not from a package: remove that Docker and its unit"
     flags = dict(given(facts.arguments))
-    cure = "take that flag out of its unit (`systemctl cat docker.service`), or out of /etc/default/docker"
+    cure = "remove that flag from its unit (`systemctl cat docker.service`) or from /etc/default/docker"
     if (other := flags.pop(CONFIG, daemon.PATH)) != daemon.PATH:
-        yield f"Docker's daemon is started with --{CONFIG} {other}, and ours go into {daemon.PATH}: {cure}"
+        yield (
+            f"the Docker daemon is started with --{CONFIG} {other}, but Rigwright's options go into "
+            f"{daemon.PATH}: {cure}"
+        )
     if both := sorted(set(ours) & set(flags)):
         yield (
-            f"Docker's daemon is started with a flag for {', '.join(both)}, and would not start where {daemon.PATH} "
-            f"has that, too: {cure}"
+            f"the Docker daemon is started with a flag for {', '.join(both)}, and would fail if {daemon.PATH} set "
+            f"it, too: {cure}"
         )
     folders = there.get("cdi-spec-dirs") or FOLDERS
     if rig.cards and not (isinstance(folders, list | tuple) and set(FOLDERS) & set(map(str, folders))):
-        yield f"cdi-spec-dirs of {daemon.PATH} has no {FOLDERS[0]}, where the spec of the cards lies: add it"
+        yield f"cdi-spec-dirs in {daemon.PATH} lacks {FOLDERS[0]}, where the CDI spec is: add it"

@@ -26,16 +26,16 @@ def pending(facts: ContainerFacts, plan: ContainerPlan) -> Iterator[tuple[str, t
     if plan.leftovers:
         yield (
             f"set {', '.join(plan.leftovers)} aside",
-            ("they name an archive that is ours to bring, with another key",),
+            ("they name the same archive with another key",),
         )
     if plan.options is not None and (facts.options is None or not _same(facts.options, plan)):
-        yield f"merge options into {daemon.PATH}", ("they are not there as they are declared",)
+        yield f"merge options into {daemon.PATH}", ("they differ from the declared ones",)
     if plan.step or plan.restarting:
-        how = "have Docker's daemon read its options" if plan.step == "reload" else "restart Docker's daemon"
+        how = "reload the Docker daemon" if plan.step == "reload" else "restart the Docker daemon"
         yield how, (plan.restarting or "its options have changed",)
     idle = tuple(f"{unit} is {state}" for unit, state in facts.refresh if state != "enabled")
     if any(one.name == TOOLKIT for one in plan.groups) and (facts.stale or idle) and not missing:
-        yield "write the spec of the cards", (*facts.stale, *idle)
+        yield "write the CDI spec", (*facts.stale, *idle)
 
 
 def _same(text: str, plan: ContainerPlan) -> bool:

@@ -79,14 +79,14 @@ class Model(Frozen):
     @classmethod
     def _alone(cls, folder: str | None, info: ValidationInfo) -> str | None:
         if folder is not None and info.data.get("file") is not None:
-            raise ValueError("left out: a model has file or folder, and this one has file")
+            raise ValueError("omitted: a model has either file or folder, and this one has file")
         return folder
 
     @field_validator("mmproj")
     @classmethod
     def _of_a_file(cls, mmproj: str | None, info: ValidationInfo) -> str | None:
         if mmproj is not None and info.data.get("folder") is not None:
-            raise ValueError("left out: a folder has its projector in it")
+            raise ValueError("omitted: a folder contains its projector")
         return mmproj
 
     @field_validator("draft")
@@ -249,7 +249,7 @@ class Catalog(Frozen):
                 for table, entries in here.items():
                     added = getattr(read, table)
                     problems += [
-                        Problem(str(path), f"{table}.{name}", "is there twice") for name in added if name in entries
+                        Problem(str(path), f"{table}.{name}", "is listed twice") for name in added if name in entries
                     ]
                     entries.update(added)
                 places |= dict.fromkeys(read.variants, path)

@@ -21,5 +21,5 @@ def read(path: str) -> str:
     try:
         found = x509.load_pem_x509_certificates(content)
     except ValueError:
-        raise ValueError("holds no certificate in PEM: it begins with -----BEGIN CERTIFICATE-----") from None
+        raise ValueError("contains no PEM certificate (-----BEGIN CERTIFICATE-----)") from None
     return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)

@@ -56,7 +56,7 @@ def nothing(catalog: Catalog, cards: tuple[frozenset[str], ...] | None) -> str:
     instead = (
         f"for these cards there are {', '.join(others)}" if others else "docs/adding-a-model.md says how to add one"
     )
-    return f"no variant of the catalogue answers that; {instead}"
+    return f"no variant of the catalogue matches; {instead}"
 
 
 def _purpose(variant: VariantKeys) -> Purpose:

@@ -90,7 +90,7 @@ def refusals(file: str, name: str, given: dict[str, object], others: Collection[
     except ValidationError as error:
         found += of_validation(error, Connection, file, name, also=frozenset(others))
     idle = {"ssh_known_hosts_file", "ssh_strict_host_key_checking"} & {*given} if "ssh_host_key" in given else set()
-    alone = "does not go with ssh_host_key: that key alone is accepted"
+    alone = "conflicts with ssh_host_key: only that key is accepted"
     found += [Problem(file, f"{name}.{key}", alone) for key in idle]
     for key, judge in _FILES.items() if here else ():
         value = given.get(key) if key not in idle else None

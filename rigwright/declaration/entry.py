@@ -47,16 +47,16 @@ class Roots(Frozen):
     software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
     models: Root = Field(
         default="/srv/models",
-        description="Weights, as `OWNER/NAME/COMMIT/FILE`, or `NAME/VERSION/FILE` where they are your own. A file that "
-        "lies there already is taken if its bytes are the locked ones.",
+        description="Weights, as `OWNER/NAME/COMMIT/FILE`, or `NAME/VERSION/FILE` where they are your own. An existing "
+        "file is used if it has the locked bytes.",
     )
     state: Root = Field(
         default="/var/lib/rigwright",
-        description="Records, jobs and their logs; `owned`, the list of what was put on the host.",
+        description="Records, jobs and their logs; `owned`, the list of everything created on the host.",
     )
     config: Root = Field(
         default="/etc/rigwright",
-        description="What the rig is, and its secrets: `generations/`, `current`, `credentials/`. Always below `/etc`.",
+        description="Configuration and secrets: `generations/`, `current`, `credentials/`. Always below `/etc`.",
     )
 
     @model_validator(mode="after")
@@ -64,9 +64,9 @@ class Roots(Frozen):
         paths = [self.software, self.models, self.state, self.config]
         for one, other in permutations(paths, 2):
             if other == one or other.startswith(f"{one}/"):
-                raise ValueError(f"roots that lie apart: {other} is in {one}")
+                raise ValueError(f"separate roots: {other} is in {one}")
         if not self.config.startswith("/etc/"):
-            raise ValueError("a config below /etc: systemd reads units before other disks are mounted")
+            raise ValueError("a config below /etc: systemd loads units before other disks are mounted")
         return self
 
     def weight_path(self, artefact: Artefact) -> str:
@@ -89,63 +89,68 @@ class Driver(Frozen):
     managed: bool = Field(
         default=False,
         strict=True,
-        description="Whether deploys bring the driver, and hold it and the cards to what stands here; else it is the "
-        "operator's to install, and checks hold it to what the cards need.",
+        description="Whether deploys install and configure the driver as declared here; otherwise you install it, and "
+        "checks only verify that it fits the cards.",
     )
     branch: int | None = Field(
         default=None,
         ge=1,
         le=999,
         strict=True,
-        description="The driver's first number; without it the locked driver's, or else the one with the longest "
-        "support that is published.",
+        description="The driver branch (major version); by default the locked driver's, else the published "
+        "one with the "
+        "longest support.",
     )
     flavour: Flavour | None = Field(
         default=None,
-        description="Of the kernel modules; without it, what the cards need, and open where both will do. One module "
-        "drives all cards: with a Blackwell card it is the open one.",
+        description="Kernel module flavour; by default what the cards need, and open where both work. One "
+        "module serves "
+        "all cards: with a Blackwell card it is the open one.",
     )
     source: Archive | None = Field(
         default=None,
-        description="Whose archive it is from; without it the locked driver's, or else the distribution's where that "
-        "has the branch.",
+        description="Archive to install from; by default the locked driver's, else the distribution's if it has the "
+        "branch.",
     )
     open_despite_cards: bool = Field(
         default=False,
         strict=True,
         description="Run open modules also where a declared card is known to fail with them (`module` is `proprietary` "
-        "in its description), such as a 2080 Ti with exchanged memory beside a 5090. It may be lost.",
+        "in its description), such as a 2080 Ti with exchanged memory beside a 5090. The card may be lost.",
     )
     reboot: bool = Field(
         default=False,
         strict=True,
-        description="Whether every deploy may reboot the host where the driver needs it; without it, `--reboot` says "
-        "so for one. Needs `managed`.",
+        description="Whether every deploy may reboot the host if the driver needs it; otherwise `--reboot` "
+        "allows it for "
+        "one deploy. Needs `managed`.",
     )
     power_w: PowerLimit | None = Field(
         default=None,
-        description="Power limit, W: one for all cards, or one a card by GPU index; without it, each card's own "
-        "default. Needs `managed`.",
+        description="Power limit, W: one for all cards, or one per card by GPU index; by default each "
+        "card's own. Needs "
+        "`managed`.",
     )
     clocks_mhz: Annotated[tuple[Megahertz, Megahertz], RISING] | None = Field(
-        default=None, description="Lowest and highest clock that all cards are held to, MHz. Needs `managed`."
+        default=None, description="Lowest and highest clock for all cards, MHz. Needs `managed`."
     )
     pcie_link_width: tuple[Lanes, ...] = Field(
         default=(),
-        description="Width of each card's PCIe link (lanes), by GPU index, for boards that give a slot fewer than the "
-        "card has; without it, as many as card and slot have.",
+        description="PCIe link width (lanes) of each card, by GPU index, for boards that give a slot fewer "
+        "lanes than the "
+        "card has; by default the full width of card and slot.",
     )
     nvlinks: tuple[tuple[CardIndex, CardIndex], ...] = Field(
         default=(), description="Pairs of cards, by GPU index, that have an NVLink bridge."
     )
     module_options: dict[ModuleOption, KernelNumber] = Field(
         default_factory=dict,
-        description='Options of the kernel module, such as `{"NVreg_EnableResizableBar": 1}`. Needs `managed`.',
+        description='Kernel module options, such as `{"NVreg_EnableResizableBar": 1}`. Needs `managed`.',
     )
     sysctl: dict[SysctlName, KernelNumber] = Field(
         default_factory=dict,
-        description='The kernel\'s own settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. '
-        "Needs `managed`.",
+        description='Sysctl settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. Needs '
+        "`managed`.",
     )
 
     @property
@@ -166,16 +171,16 @@ class Driver(Frozen):
         if len({frozenset(pair) for pair in self.nvlinks}) < len(self.nvlinks):
             raise ValueError("nvlinks that name each pair of cards once")
         if not self.managed and (idle := sorted(self.model_fields_set & NEEDS_MANAGED)):
-            raise ValueError(f"managed = True beside {', '.join(idle)}: nothing else brings them about")
+            raise ValueError(f"managed = True if {', '.join(idle)} is set")
         return self
 
 
 class Share(Frozen):
     """Where a box gives the weights that it has verified to others."""
 
-    address: Address = Field(description="The host's own address that it listens on.")
-    port: Port = Field(default=8090, description="The TCP port; one that no instance has.")
-    allow: tuple[Cidr, ...] = Field(min_length=1, description="Networks that may fetch, such as 10.0.0.0/24.")
+    address: Address = Field(description="The host address to listen on.")
+    port: Port = Field(default=8090, description="The TCP port; must not be an instance's.")
+    allow: tuple[Cidr, ...] = Field(min_length=1, description="Networks allowed to download, such as 10.0.0.0/24.")
 
 
 def _kind(card: object) -> str:
@@ -195,109 +200,111 @@ class RigEntry(Frozen):
     cards: tuple[CardEntry, ...] = Field(
         default=(),
         max_length=16,
-        description="Its cards by GPU index (order of the PCI bus): the catalogue's name of each, or its description.",
+        description="Its cards by GPU index (PCI bus order): catalogue names, or descriptions.",
     )
     lent: tuple[CardIndex, ...] = Field(
         default=(),
-        description="GPU indexes of cards that are lent to other work: no instance gets one, and who computes there is "
-        "no mistake. What `driver` says of all cards holds for them too.",
+        description="GPU indexes of cards lent to other work: no instance gets one, and other processes may use them. "
+        "`driver` settings for all cards still apply.",
     )
     driver: Driver = Field(default=Driver(), description="The NVIDIA driver of a rig with cards.")
     containers: Containers | None = Field(
-        default=None, description="What runs containers, the operator's own among them; without it that is theirs."
+        default=None,
+        description="Container engines, also for your own containers; without it Rigwright leaves them alone.",
     )
     instances: dict[Name, InstanceEntry] = Field(
         default_factory=dict,
-        description="What is served. A name becomes the unit `rigwright-NAME.service`.",
+        description="Instances to serve. A name becomes the unit `rigwright-NAME.service`.",
     )
     envs: tuple[CatalogName, ...] = Field(
         default=(),
-        description="Environments of the catalogue that it has although no instance runs in them: `rigwright shell` "
-        "enters one.",
+        description="Catalogue environments to install although no instance uses them; `rigwright shell` enters one.",
     )
     allow: tuple[ReservedKey, ...] = Field(
         default=(),
-        description="What the catalogue may say on this rig although it names a program, a file, a folder, a server or "
-        "a listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`: the refusal of it says the name.",
+        description="Catalogue settings allowed on this rig although they name a program, file, folder, server or "
+        "listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`; a refusal states the name.",
     )
-    roots: Roots = Field(default=Roots(), description="Where things go on the host.")
+    roots: Roots = Field(default=Roots(), description="Directories on the host.")
     service_user: UserName = Field(
         default="rigwright",
-        description="What the names of the services' users begin with: an instance runs as `rigwright-NAME`, a user of "
-        "its own; never root, nor the one who logs in.",
+        description="Prefix of service user names: each instance runs as its own user `rigwright-NAME`; never root or "
+        "the SSH user.",
     )
     mirrors: dict[Name, tuple[HttpUrl, ...]] = Field(
         default_factory=dict,
-        description="Base addresses, in order, of the sources that the lock only names; `apt`, `index`, `nvidia` and "
-        "`hub` stand for what the host would else use.",
+        description="Base URLs, in order, for sources that the lock names; `apt`, `index`, `nvidia` and `hub` replace "
+        "the host's defaults.",
     )
-    proxy: HttpUrl | None = Field(default=None, description="What the host goes through to fetch anything.")
+    proxy: HttpUrl | None = Field(default=None, description="Proxy for everything that the host downloads.")
     no_proxy: tuple[HostName, ...] = Field(
-        default=(), description="Hosts and domains that are reached without it; the host itself always is."
+        default=(), description="Hosts and domains to reach without the proxy; the host itself always is."
     )
     ca_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A PEM file on the operator's machine, from the inventory's folder, with authorities that the "
-        "host trusts for fetching beside the system's.",
+        description="A PEM file on your machine, relative to the inventory, with CA certificates that the host also "
+        "trusts for downloads.",
     )
     peers: tuple[HttpUrl, ...] = Field(
         default=(),
-        description="Base addresses of boxes that share their weights, or of any server with the same folders, in "
-        "order: they are asked before all other sources.",
+        description="Base URLs, in order, of boxes that share their weights, or of any server with the same layout: "
+        "tried before all other sources.",
     )
-    share: Share | None = Field(default=None, description="Gives this box's weights to others.")
+    share: Share | None = Field(default=None, description="Shares this box's weights with others.")
     gateway: Gateway | None = Field(
-        default=None, description="The way in for clients: without it an instance is reached at its own port alone."
+        default=None, description="The gateway for clients; without it each instance is only reachable at its own port."
     )
     monitoring: Monitoring | None = Field(
-        default=None, description="What the box tells of itself, and whether it is the one that asks all of them."
+        default=None, description="Metrics of this box, and whether it is the Prometheus server for all of them."
     )
     hub_token_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file on the operator's machine, from the inventory's folder, with a token of the hub on its "
-        "only line, for repositories that ask for one.",
+        description="A file on your machine, relative to the inventory, with a hub token on its only line, for "
+        "repositories that require one.",
     )
     hub_token_for: Origin | None = Field(
         default=None,
-        description="The one of the mirrors `hub` that the token is for, such as https://hub.example.org; without it "
-        "the hub's own address. The token is sent nowhere else, and never over plain http.",
+        description="The mirror of `hub` that the token is for, such as https://hub.example.org; by default the hub "
+        "itself. The token is never sent elsewhere, or over plain http.",
     )
     registries: dict[Name, Registry] = Field(
         default_factory=dict,
-        description="Registries of images that ask for a login, by the names that sources have, such as `ghcr`.",
+        description="Image registries that need a login, by their source names, such as `ghcr`.",
     )
     redirects: tuple[Origin, ...] = Field(
         default=(),
-        description="Where a source of weights may lead although its address is not public, such as "
-        "http://10.0.0.5:8081; a source's own origin always may.",
+        description="Non-public addresses that weight downloads may be redirected to, such as http://10.0.0.5:8081; a "
+        "source's own origin is always allowed.",
     )
     fs_verity: bool = Field(
         default=False,
         strict=True,
-        description="Whether the host's kernel guards the weights at every read, where it and the file system can.",
+        description="Whether the kernel verifies weights at every read (fs-verity), where kernel and file "
+        "system support "
+        "it.",
     )
     keep_generations: int = Field(
         default=5,
         ge=1,
         le=100,
         strict=True,
-        description="Generations that stay on the host, the current one among them.",
+        description="Generations to keep on the host, including the current one.",
     )
     cuda_root: AbsolutePath | None = Field(
         default=None,
-        description="A CUDA toolkit of the operator's own on the host, to build engines with; without it the lock's is "
-        "brought there.",
+        description="Your own CUDA toolkit on the host, to build engines with; without it the locked one is installed.",
     )
     also_build_for: tuple[Capability, ...] = Field(
         default=(),
-        description="Compute capabilities that engines for cards are compiled for beside those of the rig's own "
-        "cards; an engine for the CPU is not touched by it.",
+        description="Compute capabilities to compile GPU engines for in addition to those of the rig's cards; CPU "
+        "engines are not affected.",
     )
     bundle: str | None = Field(
         default=None,
         min_length=1,
-        description="A folder on the operator's machine, from the inventory's folder, that `rigwright bundle` made: "
-        "what the host lacks comes from there over SSH, and the host fetches nothing.",
+        description="A folder on your machine, relative to the inventory, made by `rigwright bundle`: "
+        "missing files are "
+        "sent from it over SSH, and the host downloads nothing.",
     )

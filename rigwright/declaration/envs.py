@@ -59,9 +59,9 @@ def declared_envs(
             refuse(key, unknown("environment", name, catalog.envs))
             continue
         if name in found:
-            refuse(key, f"{name} is there twice")
+            refuse(key, f"{name} is listed twice")
         if name in catalog.engines and kinds()[catalog.engines[name].kind].env(catalog.engines[name]) is None:
-            refuse(key, f"{name} is an engine's name, too: what is installed would lie in one place")
+            refuse(key, f"{name} is an engine's name, too: both would be installed in one place")
         inputs: tuple[tuple[str, Kind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
         for source, kind in inputs:
             if wrong := complaint(source, kind, catalog.inputs, lock, inventory):
@@ -110,7 +110,7 @@ def _plugins(
         if keys is None:
             wrong.append(unknown("plugin", one, catalog.plugins))
         elif one in (other.name for other in found):
-            wrong.append(f"plugin {one} is there twice")
+            wrong.append(f"plugin {one} is listed twice")
         elif missing := complaint(keys.input, "plugin", catalog.inputs, lock, inventory):
             wrong.append(f"plugin {one}: {missing}")
         else:

@@ -26,7 +26,7 @@ class InstanceEntry(Frozen):
     )
     memory_max: MemorySize = Field(
         default="90%",
-        description="The most memory of the host that it may have, weights in the page cache included, or a part of "
-        "all there is; beyond it its processes are ended.",
+        description="Host memory limit, including weights in the page cache, as an amount or a share of the total; "
+        "beyond it its processes are killed.",
     )
-    tasks_max: Tasks = Field(default=4096, description="The most processes and threads that it may have.")
+    tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")

@@ -166,11 +166,11 @@ def refuse_reserved(instances: Sequence[Instance], allowed: Sequence[str], refus
                 said = f"{instance.variant_name}: {key} = {shown(_said(instance, key))} {why}"
                 refuse(
                     f"instances.{instance.name}.variant",
-                    f'{said}; a catalogue is data, and only an inventory may: "allow": ["{key}"]',
+                    f'{said}; only an inventory may allow it: "allow": ["{key}"]',
                 )
     for index, key in enumerate(allowed):
         if key not in found:
-            refuse(f"allow[{index}]", f'"{key}" is needed by nothing that the rig serves{suggestion(key, found)}')
+            refuse(f"allow[{index}]", f'"{key}" is not needed by anything that the rig serves{suggestion(key, found)}')
 
 
 def _said(instance: Instance, key: str) -> object:
@@ -206,7 +206,7 @@ def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
             if card in users:
                 refuse(f"instances.{name}.cards", f"card {card} is already taken by {users[card]}")
             if card in entry.lent:
-                refuse(f"instances.{name}.cards", f"card {card} is lent: take it out of lent, or name another")
+                refuse(f"instances.{name}.cards", f"card {card} is lent: remove it from lent, or choose another")
             users.setdefault(card, name)
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:

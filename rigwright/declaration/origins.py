@@ -35,18 +35,16 @@ def refuse_token(
     """
     if token_file is None:
         if given is not None:
-            refuse("hub_token_for", "there is no token: name a file with it as hub_token_file")
+            refuse("hub_token_for", "there is no token: set hub_token_file to a file with it")
         return
     wanted = token_origin(given)
     if not wanted.startswith("https://"):
-        refuse("hub_token_for", f"{wanted} is refused: over plain http everyone on the way can read the token")
+        refuse("hub_token_for", f"{wanted} is refused: over plain http the token is sent in the clear")
         return
     asked = [origin(base) for base in hubs.get("hub", ())] or [HUB_ORIGIN]
     if wanted in asked:
         return
     plain = [one for one in asked if one.partition("://")[2] == wanted.partition("://")[2]]
-    why = (
-        f"{plain[0]} is plain http, where everyone on the way can read it" if plain else f"{', '.join(asked)} is asked"
-    )
+    why = f"{plain[0]} is plain http, which sends it in the clear" if plain else f"{', '.join(asked)} is asked"
     key = "hub_token_file" if given is None else "hub_token_for"
     refuse(key, f"the token is for {wanted} and sent nowhere else, but {why}; hub_token_for says for which hub it is")

@@ -62,8 +62,8 @@ def refuse_logins(
             refuse(f"registries.{name}.login_file", f"{found[name]} {error}")
         places = images.places(f"{name}:any", mirrors)
         if not places:
-            refuse(f"registries.{name}", "nobody knows where it is: name it among the mirrors")
+            refuse(f"registries.{name}", "its address is unknown: add it to mirrors")
         for base, _ in places:
             if not base.startswith("https://"):
-                refuse(f"registries.{name}", f"{base} is plain http, where everyone on the way can read the login")
+                refuse(f"registries.{name}", f"{base} is plain http, which sends the login in the clear")
     return found

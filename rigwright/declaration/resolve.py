@@ -68,7 +68,7 @@ def parse(
         if (instance := instance_of(instance_name, declared, present, catalog, lock, refuse, Path(file), making))
     ]
     if entry.gateway:
-        taken = {entry.share.port: "the port on which weights are shared"} if entry.share else {}
+        taken = {entry.share.port: "the port for sharing weights"} if entry.share else {}
         ports = {instance_name: one.port for instance_name, one in entry.instances.items()}
         refuse_gateway(entry.gateway, instances, ports, taken, refuse)
     if entry.monitoring:
@@ -80,12 +80,12 @@ def parse(
     installers: tuple[Artefact, ...] = ()
     if envs:
         if wrong := complaint(INSTALLERS, "wheel", catalog.inputs, lock, file):
-            refuse("envs", f"what puts environments together cannot be had: {wrong}")
+            refuse("envs", f"the environment installer cannot be used: {wrong}")
         installers = lock.groups.get(INSTALLERS, ())
     cuda: tuple[Artefact, ...] = ()
     if entry.cuda_root is None and needs_toolkit(bool(entry.cards), instances, envs):
         if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
-            refuse("cuda_root", f"no toolkit of your own is named, and ours cannot be had: {wrong}")
+            refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {wrong}")
         cuda = lock.groups.get(CUDA, ())
     drivers = tables(Path(file).parent)
     _refuse_driver(entry, catalog, drivers, present, refuse)
@@ -108,7 +108,7 @@ def parse(
     client: tuple[Artefact, ...] = ()
     if entry.bundle is None and any(source.startswith(f"{HUB}:") for one in weights for source in one.sources):
         if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
-            refuse("instances", f"some weights are from the hub, and its client cannot be had: {wrong}")
+            refuse("instances", f"some weights come from the hub, and its client cannot be used: {wrong}")
         client = lock.groups.get(HUB_CLIENT, ())
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
@@ -192,11 +192,12 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
     if driver.branch is not None and driver.branch < known.minimum:
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
     if driver.managed and entry.bundle is not None:
-        refuse("driver.managed", "a bundle has no driver in it: leave bundle out, or install the driver yourself")
+        refuse("driver.managed", "a bundle contains no driver: omit bundle, or install the driver yourself")
     for key, listed in (("pcie_link_width", driver.pcie_link_width), ("power_w", driver.power_w)):
         if isinstance(listed, tuple) and listed and len(listed) != present:
             refuse(
-                f"driver.{key}", f"{len(listed)} are named, and the rig declares {counted(present, 'card')}: one a card"
+                f"driver.{key}",
+                f"{len(listed)} are listed, but the rig declares {counted(present, 'card')}: one per card",
             )
     if missing := sorted({index for pair in driver.nvlinks for index in pair if index >= present}):
         refuse("driver.nvlinks", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
@@ -232,4 +233,4 @@ def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str,
         if not any(known and source.startswith(known) for source in artefact.sources) and not urls(artefact, mirrors):
             lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
             said = f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}"
-            refuse("mirrors", f"{said}; name a mirror called {' or '.join(lacking)}")
+            refuse("mirrors", f"{said}; add a mirror named {' or '.join(lacking)}")

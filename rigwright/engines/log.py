@@ -61,6 +61,10 @@ OF_CUDA = (
         check="N02",
     ),
     Cause("forward compatibility was attempted on non supported HW", "the driver is too old for it", check="N02"),
+    Cause(
+        "no kernel image is available for execution on the device",
+        "what computes has no machine code for these cards: lock a build that has",
+    ),
 )
 
 

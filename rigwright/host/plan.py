@@ -144,13 +144,13 @@ def plan(wanted: Desired, found: Served) -> Plan:
 
 def _base(wanted: Desired, found: Served) -> list[Step]:
     missing = missing_packages(wanted.rig, wanted.facts)
-    whose = "in the bundle" if wanted.rig.bundle else "versions are apt's"
+    whose = "in the bundle" if wanted.rig.bundle else "versions chosen by apt"
     return [Step("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
 
 
 def _tools(wanted: Desired, found: Served) -> list[Step]:
     folder = wanted.tools.folder
-    return [] if folder in found.folders else [Step("tools", "host tools", f"{folder} is not there")]
+    return [] if folder in found.folders else [Step("tools", "host tools", f"{folder} is missing")]
 
 
 def _nvidia_driver(wanted: Desired, found: Served) -> list[Step]:
@@ -174,21 +174,21 @@ def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
     if cuda is None or not cuda.folder or cuda.folder in found.folders:
         return []
     fetched = sum(wheel.size for wheel in wanted.rig.cuda)
-    return [Step("cuda_toolkit", f"CUDA toolkit {cuda.version}", f"{cuda.folder} is not there", fetched)]
+    return [Step("cuda_toolkit", f"CUDA toolkit {cuda.version}", f"{cuda.folder} is missing", fetched)]
 
 
 def _engines(wanted: Desired, found: Served) -> list[Step]:
     steps = []
     for made in wanted.installations.values():
         if made.folder not in wanted.facts.built_engines:
-            why = f"no build with these inputs ({made.digest}) is there"
+            why = f"no build of these inputs ({made.digest}) exists"
             if made.installed_kib:
                 final = made.installed_kib * KIB
                 peak = final + made.work_kib * KIB + made.fetched_bytes
-                why += f"; takes {final / GB:.1f} GB of disk, up to {peak / GB:.1f} GB while it is made"
+                why += f"; takes {final / GB:.1f} GB of disk, up to {peak / GB:.1f} GB while it is built"
             steps.append(Step("engines", made.what, why, made.fetched_bytes))
         elif made.folder in wanted.facts.unfit_engines:
-            why = "others than root can change it, or not everybody can run it"
+            why = "users other than root can change it, or not everyone can run it"
             steps.append(Step("engines", f"owner and modes of {made.folder}", why))
     return steps
 
@@ -196,7 +196,7 @@ def _engines(wanted: Desired, found: Served) -> list[Step]:
 def _sharing(wanted: Desired, found: Served) -> list[Step]:
     rig, facts = wanted.rig, wanted.facts
     if not rig.share:
-        return [Step("sharing", "stop sharing weights", "it is not declared any more; nginx's package stays")]
+        return [Step("sharing", "stop sharing weights", "it is no longer declared; the nginx package stays")]
     why = reason(rig, facts.sharing)
     return [Step("sharing", f"share weights on {endpoint(rig.share)}", why)] if why else []
 
@@ -215,7 +215,7 @@ def _weights(wanted: Desired, found: Served) -> list[Step]:
     for artefact in wanted.rig.weights:
         there = wanted.facts.weight_bytes.get(wanted.rig.weight_path(artefact), 0)
         if there < artefact.size:
-            why = f"{there:,} of {artefact.size:,} bytes are there" if there else "not there"
+            why = f"{there:,} of {artefact.size:,} bytes are present" if there else "not there"
             steps.append(Step("weights", artefact.file, why, artefact.size - there))
     return steps
 
@@ -228,17 +228,17 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
     steps = []
     number = found.number_of(wanted.generation)
     if number is None:
-        why = "the first one" if found.current is None else f"generation {found.current} serves something else"
+        why = "the first one" if found.current is None else f"generation {found.current} differs"
         steps.append(Step("serving", f"write generation {found.next_number}", why))
     if way := _way(wanted, found):
         parts = [f"stop {_names(way.stop)}"] if way.stop else []
         parts += [f"release {_names(way.release)}"] if way.release else []
         parts += [f"listen on {_names(way.listen)}"] if way.listen else []
         parts += [f"start {_names(way.restart)}"] if way.restart else []
-        parts += [f"have {_names(way.reload)} read its settings" for _ in way.reload[:1]]
+        parts += [f"reload {_names(way.reload)}" for _ in way.reload[:1]]
         parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
         what = f"activate generation {number or found.next_number}"
-        steps.append(Step("serving", what, "; ".join(parts) or "systemd has to read it"))
+        steps.append(Step("serving", what, "; ".join(parts) or "systemd has to load it"))
     users = [account.name for account in wanted.facts.users if account.ours]
     gone = surplus(found, wanted.rig, wanted.generation, users)
     if gone.generations or gone.paths or gone.users:
@@ -301,18 +301,18 @@ def stages(wanted: Desired) -> tuple[Stage, ...]:
 
 def _driver(rig: Rig, facts: DriverFacts, made: DriverPlan) -> list[Step]:
     one = driver_wanted(made, facts, locked(rig, facts.system))
-    missing = lacking(one, facts) or ([] if facts.recorded else ["what is there is not written down"])
+    missing = lacking(one, facts) or ([] if facts.recorded else ["what is installed is not recorded"])
     there = existing(rig, facts)
     steps = []
     if missing:
-        verb, why = "install", f"there is {there or 'none'}"
+        verb, why = "install", f"installed: {there or 'none'}"
         if made.action == "adopt":
             verb, why = "complete", _some(missing)
         steps.append(Step("nvidia_driver", f"{verb} driver {named(made, one.version)}", why))
     elif loose := unheld(one, facts):
         steps.append(Step("nvidia_driver", f"hold driver {named(made, one.version)}", _some(loose)))
     if why := made.reboot if missing and transaction(one, facts) else unloaded(one, facts):
-        consent = "" if rig.driver.reboot else "; without --reboot the deploy ends there"
+        consent = "" if rig.driver.reboot else "; without --reboot the deploy stops there"
         steps.append(Step("nvidia_driver", REBOOT, f"{why}{consent}"))
     return steps
 

@@ -64,13 +64,11 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         names = ", ".join(" ".join(pair) for pair in sorted(SUPPORTED))
         found.append(f"{' '.join(system)} is not supported: install one of {names}")
     if facts.architecture != ARCHITECTURE:
-        found.append(f"the processor is {facts.architecture}: only {ARCHITECTURE} is supported")
+        found.append(f"the CPU architecture is {facts.architecture}: only {ARCHITECTURE} is supported")
     if facts.systemd < SYSTEMD_MINIMUM:
-        found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is needed")
+        found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is required")
     if version(facts.kernel) < version(KERNEL_MINIMUM):
-        found.append(
-            f"the kernel is {facts.kernel}: at least {KERNEL_MINIMUM} is needed; boot the distribution's newest"
-        )
+        found.append(f"kernel {facts.kernel}: at least {KERNEL_MINIMUM} is required; boot the distribution's newest")
     if WSL.search(facts.kernel):
         found.append(
             f"the kernel is {facts.kernel}, the Windows Subsystem for Linux: Windows has driver, cards and boot there; "
@@ -79,14 +77,14 @@ def refusals(wanted: Desired, now: float) -> list[str]:
     if abs(facts.clock - now) > CLOCK_TOLERANCE:
         hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
         found.append(
-            f"its clock is {hours} this machine's: certificates and package lists look invalid; set it "
+            f"its clock is {hours} this machine's: certificates and package lists will seem invalid; set it "
             "(timedatectl set-ntp true)"
         )
-    found += [f"{path} is a symbolic link: name the folder it leads to in roots" for path in facts.linked_roots]
+    found += [f"{path} is a symbolic link: name its target in roots" for path in facts.linked_roots]
     if facts.uid != 0:
         found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
     if facts.memory_kib < MEMORY_MINIMUM:
-        found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is needed")
+        found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is required")
     found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
     return (
         found
@@ -103,16 +101,16 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
     """What does not stand in the way but is worth knowing."""
     found = []
     if facts.apt_lock_holder:
-        found.append(f"dpkg's lock is held by {facts.apt_lock_holder}: packages wait until it is free")
+        found.append(f"dpkg's lock is held by {facts.apt_lock_holder}: package installs wait until it is released")
     if rig.envs and facts.memory_kib < ENV_MEMORY:
         have, need = facts.memory_kib / GIB, ENV_MEMORY // GIB
-        found.append(f"{have:.1f} GiB of memory: an engine in an environment takes {need} GiB before it loads a model")
+        found.append(f"{have:.1f} GiB of memory: an engine in an environment uses {need} GiB before it loads a model")
     for one in rig.instances:
         size = sum(file.size for file in one.weights) // 1024
         if one.env and size > facts.memory_kib:
             # measured by others with 19 GiB of weights and 9 GiB of memory: 185 to 200 s, and once it never ended
             said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
-            found.append(f"{one.name}: {said}: loading them is slow, and may not end")
+            found.append(f"{one.name}: {said}: loading them is slow, and may not finish")
         found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
         if isinstance(one.variant.evidence, Parsed):
             found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
@@ -160,8 +158,8 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
     ]
     # usermod changes the home of nobody who has a process
     return found + [
-        f"the home of the user {one.name} is {one.home or 'empty'}, must be {HOME}, and stays while it has "
-        f"processes: {', '.join(one.processes)}: stop these, and deploy again"
+        f"the home of the user {one.name} is {one.home or 'empty'}, must be {HOME}, and cannot change while "
+        f"it has processes: {', '.join(one.processes)}: stop them, then re-run deploy"
         for one in there
         if one.ours and one.processes and one.home != HOME
     ]
@@ -170,15 +168,15 @@ def _user(rig: Rig, facts: HostFacts) -> list[str]:
 def _roots(facts: HostFacts) -> list[str]:
     """Roots that were there before us stay as they are, so they must be fit to be one."""
     found = [
-        f"{path} is {owner}'s with mode {mode:o}: others than root can change what lies there; name a folder of its "
-        "own below it in roots"
+        f"{path} is {owner}'s with mode {mode:o}: users other than root can change what is in it; name a "
+        "subdirectory of its own in roots"
         for path, owner, mode in facts.foreign_roots
         if owner != "root" or mode & 0o022
     ]
     if facts.elsewhere:
         found.append(
-            f"this host is served from {facts.elsewhere}: name that in roots.config, or take it off first with the "
-            "inventory that it was made with (rigwright remove)"
+            f"this host is already deployed with its configuration in {facts.elsewhere}: set that as "
+            "roots.config, or remove it first with the inventory that it was deployed with (rigwright remove)"
         )
     return found
 
@@ -188,8 +186,8 @@ def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> l
     made = [one for one in installations if one.toolkit]
     if made and rig.cuda_root is not None and not facts.cuda_version:
         return [
-            f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or leave cuda_root out: "
-            "then ours is brought"
+            f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or omit cuda_root "
+            "to have it installed"
         ]
     versions = sorted({one.toolkit.nvcc for one in made if one.toolkit})
     return [reason for version in versions for reason in toolkit_refusals(rig, version)]
@@ -200,8 +198,8 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
     if rig.bundle and missing and facts.system not in rig.bundle.systems:
         there = ", ".join(rig.bundle.systems) or "no system"
         return [
-            f"{', '.join(missing)} must be installed, and {rig.bundle.folder} has packages of {there}: "
-            f"make it again with `rigwright bundle --system {facts.system}`"
+            f"{', '.join(missing)} must be installed, but {rig.bundle.folder} has packages of {there}: make it "
+            f"again with `rigwright bundle --system {facts.system}`"
         ]
     return []
 
@@ -211,8 +209,8 @@ def _ports(rig: Rig, facts: HostFacts) -> list[str]:
     held = {one.port for one in facts.listeners if _ours(one)}
     ports = {instance.port: instance.name for instance in rig.instances if instance.port not in held}
     taken = [
-        f"port {one.port} of instance {ports[one.port]} is taken by {one.process or 'unknown'}"
-        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+        f"port {one.port} of instance {ports[one.port]} is in use by "
+        f"{one.process or 'unknown'}{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
         for one in facts.listeners
         if one.port in ports
     ]
@@ -229,15 +227,16 @@ def _share(rig: Rig, facts: HostFacts) -> list[str]:
     if not rig.share:
         return []
     found = [
-        f"port {one.port}, on which weights are to be shared, is taken by {one.process or 'unknown'}"
-        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another share.port"
+        f"port {one.port}, for sharing weights, is in use by "
+        f"{one.process or 'unknown'}{f' ({one.unit})' if one.unit else ''}: stop it, or choose another "
+        "share.port"
         for one in facts.listeners
         if one.port == rig.share.port and not _ours(one)
     ]
     if not facts.has(rig.share.address):
         found.append(
-            f"it has no address {rig.share.address} to share weights on, but {', '.join(sorted(facts.addresses))}: "
-            "name one of these in share.address"
+            f"it has no address {rig.share.address} to share weights on, only "
+            f"{', '.join(sorted(facts.addresses))}: set one of these as share.address"
         )
     return sorted(set(found))
 
@@ -247,15 +246,15 @@ def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
     for name, entry in rig.gateway.listeners.items() if rig.gateway else ():
         key = f"gateway.listeners.{name}"
         found |= {
-            f"port {one.port} of {key} is taken by {one.process or 'unknown'}"
-            f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+            f"port {one.port} of {key} is in use by "
+            f"{one.process or 'unknown'}{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
             for one in facts.listeners
             if one.port == entry.port and not _ours(one)
         }
         if not ip_address(entry.address).is_unspecified and not facts.has(entry.address):
             found.add(
-                f"it has no address {entry.address} for {key}, but {', '.join(sorted(facts.addresses))}: name one of "
-                f"these in {key}.address"
+                f"it has no address {entry.address} for {key}, only {', '.join(sorted(facts.addresses))}: set one of "
+                f"these as {key}.address"
             )
     return sorted(found)
 
@@ -288,8 +287,8 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
             if facts.file_systems.get(path) == facts.file_systems.get(rig.roots.state):
                 needed[path] = max(0, needed[path] - facts.sent_kib)
     return [
-        f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are needed: "
-        "make room, or move the root to another disk"
+        f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are "
+        "required: free some space, or move the root to another disk"
         for path, kib in needed.items()
         if kib and facts.disk_free_kib[path] < kib + DISK_RESERVE
     ]

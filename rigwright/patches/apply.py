@@ -92,7 +92,7 @@ def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
             continue
         path = _path(lines, at)
         if path in found:
-            raise Refused(f"{path} is there twice")
+            raise Refused(f"{path} is listed twice")
         found[path], at = _hunks(lines, at + 2, path)
     if not found:
         raise Refused("it changes no file")

@@ -88,7 +88,7 @@ class PatchKeys(Frozen):
     def _each_once(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         paths = Counter(one.path for one in targets)
         if twice := sorted(path for path, times in paths.items() if times > 1):
-            raise ValueError(f"one table a file: {twice[0]} is there twice")
+            raise ValueError(f"one table a file: {twice[0]} is listed twice")
         if below := nested(paths):
             raise ValueError(f"files: {below} is below another one of them")
         return targets

@@ -211,7 +211,7 @@ def chosen(
         if one is None:
             wrong.append(unknown("patch", name, patches))
         elif one in found:
-            wrong.append(f"patch {name} is there twice")
+            wrong.append(f"patch {name} is listed twice")
         elif refusal := _unfit(one, versions, what):
             wrong.append(f"patch {name} {refusal}")
         else:

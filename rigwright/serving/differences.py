@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from rigwright.host import channel
-from rigwright.host.channel import number, optional, text, tolerant, unit
+from rigwright.host.channel import text, tolerant, unit
 from rigwright.problems import printable
 from rigwright.serving.units import DIGEST_VARIABLE, Unit
 
-SCHEMA: channel.Schema = {
-    "written": (tolerant(unit), text, text),
-    "started": (tolerant(unit), optional(number, 0), optional(number, 0)),
-}
-"""What templates/look/written.sh.j2 tells: a unit, its file and its environment; a unit, and when its last start began
-and ended, in microseconds of the host's clock since its boot."""
+SCHEMA: channel.Schema = {"written": (tolerant(unit), text, text)}
+"""What templates/look/written.sh.j2 tells: a unit, its file and its environment."""
 LISTED = 6
 """Changes of an instance that are said; the others are counted."""
 LONGEST = 200  # characters of one
 
 
-@dataclass(frozen=True)
-class Written:
-    """Of the units of the current generation."""
-
-    texts: Mapping[str, tuple[str, str]]
-    """Unit -> its file and its environment."""
-    starts: Mapping[str, float]
-    """Unit -> seconds that its last start took, where it has had one."""
+Written = Mapping[str, tuple[str, str]]
+"""Unit of the current generation -> its file and its environment."""
 
 
 def parse(output: Iterable[str]) -> Written:
@@ -40,9 +29,7 @@ def parse(output: Iterable[str]) -> Written:
         ValueError: it told something else.
     """
     told = channel.read(output, SCHEMA)
-    texts = {name: (file, variables) for name, file, variables in told.many("written") if name}
-    starts = {name: (ended - began) / 1e6 for name, began, ended in told.many("started") if name and ended > began > 0}
-    return Written(texts, starts)
+    return {name: (file, variables) for name, file, variables in told.many("written") if name}
 
 
 def changes(new: Unit, file: str, variables: str) -> list[str]:

@@ -59,7 +59,7 @@ class Index(Frozen):
     @classmethod
     def _each_once(cls, rows: tuple[Row, ...]) -> tuple[Row, ...]:
         if twice := [path for path, number in Counter(row.path for row in rows).items() if number > 1]:
-            raise ValueError(f"a row a file: {twice[0]} is there twice")
+            raise ValueError(f"a row a file: {twice[0]} is listed twice")
         return rows
 
     @field_validator("digest")

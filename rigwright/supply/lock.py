@@ -128,7 +128,7 @@ def key(folder: Path, row: Artefact) -> str:
 
 def _twice(path: Path, row: Artefact) -> Problem:
     place = f"{row.group}.{row.path}" if row.group else row.name
-    return Problem(str(path), f"artefact.{place}", "is there twice")
+    return Problem(str(path), f"artefact.{place}", "is listed twice")
 
 
 class Lock:

@@ -106,7 +106,7 @@ def _set(state: Any, host: Any, rig: Rig, plan: DriverPlan | None) -> bool:
             path = shlex.quote(record_path(rig))
             shell.run(f"cat > {path}.new && sync -d {path}.new && mv {path}.new {path}", stdin=text)
     except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
-        logger.error(f"{host.print_prefix}{error}; run again to go on from here")
+        logger.error(f"{host.print_prefix}{error}; run it again to continue")
         return False
     return True
 

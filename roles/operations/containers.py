@@ -52,7 +52,7 @@ def set_aside(paths: Sequence[str], folder: str) -> Generator[StringCommand, Non
     + folder: where they go, each at its path
     """
     if not paths:
-        host.noop("no source of somebody else's is in the way")
+        host.noop("no conflicting apt sources")
     for path in paths:
         place = QuoteString(f"{folder}{path.rpartition('/')[0]}")
         yield StringCommand("mkdir -p", place, "&& mv -f", QuoteString(path), place)
@@ -68,7 +68,7 @@ def kept_aside(path: str, copy: str, record: str) -> Generator[StringCommand, No
     """
     there = host.get_fact(Entries, paths=[path, record])
     if there.get(path, Entry()).kind != "file" or there.get(record, Entry()).kind != "absent":
-        host.noop("it is kept, or there was none")
+        host.noop("already stored, or there was none")
         return
     yield StringCommand("cp -p", QuoteString(path), QuoteString(copy))
 
@@ -99,7 +99,7 @@ def in_force(rig: Rig, plan: ContainerPlan, facts: ContainerFacts, lacking: bool
     + lacking: whether the run has brought packages
     """
     if facts.docker_runs and not plan.step and not lacking:
-        host.noop("Docker's daemon has its options")
+        host.noop("the Docker daemon has its options")
         return
     step = plan.step if facts.docker_runs else "restart"
     yield FunctionCommand(guarded, (_take, rig, step, plan.options or {}), {})
@@ -123,7 +123,7 @@ def refreshed(rig: Rig, facts: ContainerFacts, changed: bool) -> Commands:
     + changed: whether the run has changed what writes it, or the packages
     """
     if not changed and not facts.stale and all(state == "enabled" for _, state in facts.refresh):
-        host.noop("the spec names the cards as they are")
+        host.noop("the CDI spec matches the cards")
         return
     yield FunctionCommand(guarded, (_refresh, rig), {})
 
@@ -160,8 +160,8 @@ def _undisturbed(one: Working) -> bool:
 def _consented(one: Working, facts: ContainerFacts, options: Options) -> bool:
     if not ends(facts, options) or (one.rig.containers and one.rig.containers.restart):
         return True
-    names = ", ".join(facts.containers) or "it does not say what"
-    return one.error(f"refused: containers have been started on Docker since this run began: {names}")
+    names = ", ".join(facts.containers) or "it does not report which"
+    return one.error(f"refused: Docker containers were started since this run began: {names}")
 
 
 def _take(one: Working, step: str, options: Options) -> bool:
@@ -179,12 +179,12 @@ def _take(one: Working, step: str, options: Options) -> bool:
         again = "systemctl reset-failed docker.service; " if step == "restart" else ""
         how = f"{again}systemctl {shlex.quote(step)} docker.service" if step else ""
     if how:
-        logger.info(f"{one.host.print_prefix}Docker's daemon takes its options: {step}")
+        logger.info(f"{one.host.print_prefix}applying Docker daemon options: {step}")
         if not _awaited(one, "rw-job-docker-options", how):
-            return one.error("Docker's daemon does not take its options: read `journalctl -u docker.service`")
+            return one.error("the Docker daemon rejects its options: see `journalctl -u docker.service`")
     one.shell.run(render("containers/in_force.sh.j2", in_force=IN_FORCE, daemon_json=daemon.PATH))
     if not _look(one).docker_runs:
-        return one.error("Docker's daemon does not run: read `journalctl -u docker.service`")
+        return one.error("the Docker daemon is not running: see `journalctl -u docker.service`")
     return True
 
 
@@ -204,11 +204,11 @@ def _refresh(one: Working) -> bool:
     _awaited(one, "rw-job-cdi", script)
     now = _look(one)
     for line in now.stale:
-        one.error(f"the spec of the cards is not right: {line}")
+        one.error(f"the CDI spec is wrong: {line}")
     if now.stale:
         for line in one.shell.run(f"journalctl -b -u {REFRESH_UNIT} -n 10 -o cat --no-pager 2>/dev/null || true"):
             one.error(f"  {line}")
     off = [(unit, state) for unit, state in now.refresh if state != "enabled"]
     for unit, state in off:
-        one.error(f"{unit} is {state}, and has to start at boot: `systemctl status {unit}` says more")
+        one.error(f"{unit} is {state}, and must be enabled at boot: see `systemctl status {unit}`")
     return not now.stale and not off

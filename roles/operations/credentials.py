@@ -25,7 +25,7 @@ def credentials(keys: Mapping[str, str | None]) -> Generator[StringCommand, None
     found = host.get_fact(Entries, paths=list(keys)) if keys else {}
     wrong = {path: key for path, key in keys.items() if not _right(found.get(path, Entry()), key)}
     if not wrong:
-        host.noop(f"{len(keys)} keys are in their places")
+        host.noop(f"{len(keys)} keys are in place")
     for path, key in wrong.items():
         place, new = QuoteString(path), QuoteString(f"{path}.rigwright-new")
         settle = ("&& chmod 600", new, "&& chown root:root", new, "&& sync -d", new, "&& mv -fT", new, place)

@@ -56,7 +56,7 @@ def brought(rig: Rig, wanted: Wanted, there: Mapping[str, str], kept: bool, half
     """
     missing = differing(wanted.group, dict(there)) + [name for name in wanted.removed if name in there]
     if not missing and not half:
-        host.noop(f"{wanted.group.name} {wanted.group.version} is there")
+        host.noop(f"{wanted.group.name} {wanted.group.version} is installed")
         return
     yield FunctionCommand(guarded, (_bring, rig, wanted, kept), {})
 
@@ -93,12 +93,12 @@ def _bring(one: Working, wanted: Wanted, kept: bool) -> bool:
     how, seen = simulation.read(one.shell.run(f"cat {shlex.quote(one.done(look))}"), Simulation)
     if reasons := objections(seen, group, wanted.removed):
         if seen.complaints and wanted.files:
-            reasons.append("what the bundle has does not fit this host: where it is older than its own, make it again")
+            reasons.append("the bundle does not fit this host: if it is older than the host's packages, make it again")
         return one.error(*(f"refused: {reason}" for reason in reasons))
     if how == "kept":
         if not wanted.files:
             logger.warning(
-                f"{one.host.print_prefix}the archive has dropped {group.name} {group.version}: it comes from kept files"
+                f"{one.host.print_prefix}the archive has dropped {group.name} {group.version}: using stored files"
             )
         targets = [f"{name}-" for name in wanted.removed]
     coming = {name for name, _, _ in seen.installed} & set(group.packages)

@@ -74,7 +74,7 @@ def brought(rig: Rig, wanted: Wanted, facts: DriverFacts, options: bool = False)
     + options: whether the run has changed the modules' options, which initial file systems have copies of
     """
     if not lacks(wanted, facts, options):
-        host.noop(f"driver {facts.library.driver if facts.library else ''} is there")
+        host.noop(f"driver {facts.library.driver if facts.library else ''} is installed")
         return
     yield FunctionCommand(_guarded, (_bring, rig, wanted), {})
 
@@ -128,7 +128,7 @@ def _guarded(state: Any, host: Any, function: Any, *arguments: Any) -> bool:
     try:
         return bool(function(_Host(state, host, *arguments)))
     except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
-        logger.error(f"{host.print_prefix}{error}; run again to go on from here")
+        logger.error(f"{host.print_prefix}{error}; run it again to continue")
         return False
 
 
@@ -174,7 +174,7 @@ def _whole(one: _Host) -> bool:
     now = one.look()
     left = lacking(one.wanted, now) + unheld(one.wanted, now)
     for line in left:
-        one.error(f"the driver is not whole: {line}")
+        one.error(f"the driver is incomplete: {line}")
     return not left
 
 
@@ -222,7 +222,7 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
         if how == "kernel":
             targets += (wanted.kernel,)
         if how == "kept":
-            logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: it comes from kept files")
+            logger.warning(f"{one.host.print_prefix}the archive has dropped {wanted.version}: using stored files")
             kept, targets = there, tuple(f"{name}-" for name in wanted.plan.removed)
     names = [package.name for package in seen.drivers]
     if not names and not lacking(wanted, facts):
@@ -271,9 +271,9 @@ def _run(one: _Host) -> bool:
         facts = one.look()
         if still := unloaded(one.wanted, facts):
             if late(one.wanted.plan.options, facts.params) == still:
-                return one.error(f"after the reboot, {still}: take it out of driver.module_options")
+                return one.error(f"after the reboot, {still}: remove it from driver.module_options")
             newest = f"kernel {facts.kernel} came up, and {facts.newest_kernel} is the newest one"
-            return one.error(f"after the reboot, {still} ({newest}): see what the boot loader starts")
+            return one.error(f"after the reboot, {still} ({newest}): check what the boot loader starts")
     if not facts.module or not facts.devices:
         one.shell.run(render("nvidia_driver/load.sh.j2"))
         facts = one.look()

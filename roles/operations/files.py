@@ -88,7 +88,7 @@ class Entries(Look[dict[str, Entry]]):
         for path, mode, user, group in told.many("there"):
             kind = "directory" if stat.S_ISDIR(mode) else "file"
             if kind == "file" and path not in sums:
-                raise ValueError(f"the host did not tell what is in {path}")
+                raise ValueError(f"the host did not report what is in {path}")
             there[path] = Entry(kind, f"{stat.S_IMODE(mode):o}", user, group, sums.get(path, ""))
         return {path: Entry(kind) for path, kind in told.many("none")} | links | there
 
@@ -121,7 +121,7 @@ def texts(files: Sequence[Text]) -> Generator[StringCommand, None, None]:
             _stdin=file.text.splitlines(keepends=True),
         )
     if all(found.get(file.path) == file.entry for file in files):
-        host.noop(f"{len(files)} files are as they should be")
+        host.noop(f"{len(files)} files are up to date")
 
 
 def differ(files: Sequence[Text]) -> bool:
@@ -168,7 +168,7 @@ def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Gener
             *(QuoteString(ledger), QuoteString(f"{user}:{group}"), QuoteString(mode)),
         )
     if all(found.get(path) == Entry("directory", *attributes) for path, attributes in paths.items()):
-        host.noop(f"{len(paths)} folders are as they should be")
+        host.noop(f"{len(paths)} directories are up to date")
 
 
 @operation()

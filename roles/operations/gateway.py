@@ -49,7 +49,7 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     text = keyring.keys_json(ring)
     found, wanted = host.get_fact(Given, script=given.script(rig)), keyring.digest(text)
     if found.has_keys(wanted):
-        host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, as they should be")
+        host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, up to date")
         return
     if found.keys != wanted:
         yield StringCommand("sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted)), _stdin=[text])
@@ -83,7 +83,7 @@ def certificates(rig: Rig, wanted: Sequence[Wanted]) -> Generator[StringCommand,
     for listener in gone:
         yield StringCommand("rm -f", QuoteString(given.pair_path(rig, listener)))
     if not brought and not gone:
-        host.noop(f"{counted(len(wanted), 'certificate')} will do")
+        host.noop(f"{counted(len(wanted), 'certificate')} up to date")
 
 
 def _lacking(rig: Rig, wanted: Wanted, found: Found) -> Pair | None:
@@ -116,7 +116,7 @@ def credentials_given(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     if host.get_fact(Given, script=given.script(rig)).credentials_settled:
-        host.noop("the gateway has what lies there")
+        host.noop("the gateway has loaded its files")
         return
     yield StringCommand("sh", "-c", QuoteString(given.give_credentials(rig)))
 

@@ -96,7 +96,7 @@ def written(rig: Rig, wanted: Generation) -> Generator[StringCommand, None, None
     found = look(rig)
     number = found.number_of(wanted)
     if number is not None:
-        host.noop(f"generation {number} has this content")
+        host.noop(f"generation {number} is up to date")
         return
     if state.config.DIFF:
         current = f"{rig.roots.config}/current"
@@ -176,7 +176,7 @@ def _reach(
         found = look(rig)
         way = activation(found, config, aim(found))
     if way is None or (only_loading(way) and not state.is_executing):
-        host.noop("every instance runs as it should")
+        host.noop("every instance is up to date")
         return
     number = aim(found).number or found.next_number
     seats = [one for unit, one in beside.items() if unit in way.restart and _has_room(rig, found, way, unit)]
@@ -235,7 +235,7 @@ def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[Stri
         host.noop("nothing is left over")
         return
     for number in gone.generations:
-        logger.info(f"{host.print_prefix}generation {number} goes")
+        logger.info(f"{host.print_prefix}removing generation {number}")
     # generations first: what is left of them would refer to what is gone
     for number in gone.generations:
         yield StringCommand("rm -rf", QuoteString(f"{rig.generations}/{number}"))

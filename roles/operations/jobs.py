@@ -86,7 +86,7 @@ def job(
         job(name="Fetch", unit="rw-job-x", script="curl ...", test="[ -e /srv/x ]", folder="/var/lib/rigwright/jobs")
     """
     if host.get_fact(Done, test=test):
-        host.noop(f"{unit} has done its work")
+        host.noop(f"{unit} is done")
         return
     yield FunctionCommand(run_job, (unit, script, test, folder, watch, files, present, secrets), {})
 
@@ -124,7 +124,9 @@ def run_job(
         logger.error(f"{host.print_prefix}{error}")
         return False
     except Lost as error:
-        then = "the job goes on there: run again to watch it" if watcher.begun else "run again to go on from here"
+        then = (
+            "the job continues on the host: run it again to watch it" if watcher.begun else "run it again to continue"
+        )
         logger.error(f"{host.print_prefix}{error}; {then}")
         return False
     if succeeded:

@@ -30,8 +30,8 @@ def needed(shell: Shell, why: str, lent: Collection[int]) -> list[str]:
         lent: As of `reboot`.
     """
     said = (
-        f"needs a reboot: {why}. Deploy again with --reboot, or reboot it yourself and deploy again; what comes after "
-        "the driver is left until then"
+        f"needs a reboot: {why}. Re-run deploy with --reboot, or reboot it yourself and re-run deploy; the "
+        "steps after the driver wait until then"
     )
     return [said, *(f"{line}{ENDS}" for line in (_holders(shell, lent).borrowers if lent else ()))]
 
@@ -49,7 +49,7 @@ def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
     if others.strangers:
         for line in others.strangers:
             logger.error(f"{host.print_prefix}no reboot: {line}")
-        logger.error(f"{host.print_prefix}end these, or wait for them, and run again")
+        logger.error(f"{host.print_prefix}stop these, or wait for them, then run it again")
         return False
     for line in others.borrowers:
         logger.warning(f"{host.print_prefix}{line}{ENDS}")
@@ -64,7 +64,7 @@ def reboot(host: Any, why: str, lent: Collection[int]) -> bool:
         # a system that goes down may have no answer left
         while shell.run(BOOT) in (before, []):
             if time.monotonic() - started > PATIENCE:
-                raise Lost(f"it has not gone down within {PATIENCE} s")
+                raise Lost(f"it did not go down within {PATIENCE} s")
             gevent.sleep(0.5)
         # what is asked next must not meet a system that is still starting
         shell.run("timeout 50 systemctl is-system-running --wait >/dev/null 2>&1; true")

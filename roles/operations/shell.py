@@ -50,7 +50,7 @@ class Shell:
         while True:
             held = deploy_lock_of(self.host)
             if held and held.lost:
-                raise Lost(f"the deploy lock is gone: {held.lost}")
+                raise Lost(f"the deploy lock was lost: {held.lost}")
             try:
                 answer = root.run(self.host, command, stdin or "", SILENCE)
             except root.NoRoot as error:
@@ -114,7 +114,7 @@ class Shell:
             status = root.ended(session, LOST)
             said = session.makefile_stderr("rb").read().decode(errors="replace")
         if status > 0 or (status < 0 and root.connected(self.host)):
-            raise Lost(f"{target} cannot be written there: {root.shown(said.strip()) or 'dd was ended'}")
+            raise Lost(f"{target} cannot be written: {root.shown(said.strip()) or 'dd was ended'}")
         if status < 0:
             raise EOFError("the session ended")
 

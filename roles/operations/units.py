@@ -61,7 +61,7 @@ def running(unit: str, files: Sequence[Text]) -> Generator[StringCommand, None, 
     # both are asked, whatever the first says: so both can be asked ahead
     runs = host.get_fact(UnitState, unit=unit, read=read) == State("enabled", "active")
     if not differ(files) and runs:
-        host.noop(f"{unit} runs as it should")
+        host.noop(f"{unit} is up to date")
         return
     yield from texts._inner(files=files)
     yield StringCommand("systemctl daemon-reload")

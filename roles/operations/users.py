@@ -60,7 +60,7 @@ def service_users(users: Sequence[str], home: str, ledger: str) -> Generator[Str
     found = host.get_fact(Passwd, users=list(users)) if users else {}
     wrong = [user for user in users if found.get(user) != Login(home, NO_LOGIN)]
     if not wrong:
-        host.noop(f"{len(users)} users are as they should be")
+        host.noop(f"{len(users)} users are up to date")
     for user in wrong:
         if user in found:
             named = ("usermod --home", QuoteString(home), "--shell", NO_LOGIN, "--groups ''", "--password '!'")

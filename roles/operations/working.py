@@ -60,5 +60,5 @@ def guarded(state: Any, host: Any, function: Any, rig: Rig, *arguments: Any) -> 
     try:
         return bool(function(Working(state, host, rig), *arguments))
     except (Lost, ValueError) as error:  # the latter: a host that answers what it cannot mean
-        logger.error(f"{host.print_prefix}{error}; run again to go on from here")
+        logger.error(f"{host.print_prefix}{error}; run it again to continue")
         return False

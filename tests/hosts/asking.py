@@ -194,7 +194,7 @@ def asks_as_node(server: Server, folder: Path) -> None:
 def asks_with_litellm(server: Server) -> None:
     """Ask with LiteLLM's SDK, where its packages are to be had."""
     if why := litellm.prepare():
-        pytest.skip(f"LiteLLM is not to be had: {why}")
+        pytest.skip(f"LiteLLM is not available: {why}")
     told = {"BASE_URL": server.url, "API_KEY": server.key, "MODEL": server.model}
     told["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     command = [litellm.VENV / "bin" / "python", Path(__file__).with_name("litellm_ask.py")]
@@ -208,7 +208,7 @@ def asks_with_litellm(server: Server) -> None:
 def asks_through_litellm(server: Server, folder: Path) -> None:
     """Ask LiteLLM's proxy, which asks the server."""
     if why := litellm.prepare():
-        pytest.skip(f"LiteLLM is not to be had: {why}")
+        pytest.skip(f"LiteLLM is not available: {why}")
     folder.mkdir()
     with litellm.proxy(folder, {server.model: (server.url, server.key)}, []) as proxy:
         # it looks for other keys in a database, and has none

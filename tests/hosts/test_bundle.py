@@ -232,8 +232,8 @@ def test_a_disk_that_fills_up_is_said_so_and_what_was_sent_counts_when_there_is_
     inventory = write(home, {"box": host.connection | {"roots": roots}})
     run = deploy(inventory)
     assert run.status == 1
-    assert "No space left on device; run again to go on from here" in run.said, run.said
-    assert "the job goes on" not in run.said
+    assert "No space left on device; run it again to continue" in run.said, run.said
+    assert "the job continues" not in run.said
     assert "Traceback" not in run.said
     before, half = received(host), int(host.run(f"stat -c %s {weight}"))
     host.run(f"mount -o remount,size={size}m /data")

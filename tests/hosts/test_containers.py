@@ -88,7 +88,7 @@ def test_an_operators_own_containers_have_their_cards_through_a_reload_of_system
     assert box.red() == set()
     # what needs a restart is refused while somebody's container runs, and what does not is told to the daemon
     box.contains(engines=("docker", "podman"), daemon={"log-driver": "local"})
-    assert "on it run own" in box.rig("deploy", status=1)
+    assert "own are running" in box.rig("deploy", status=1)
     box.contains(**{**BOTH, "daemon": {"log-driver": "journald", "debug": True}})
     box.rig("deploy")
     assert box.says("Debug") == "true"
@@ -107,7 +107,7 @@ def test_docker_that_was_there_before_us_is_as_it_was_after_us(box: ContainersBo
     box.host.run(f"echo 'deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /' > {LEFTOVER}")
     box.contains(**{**BOTH, "engines": ("docker",)})
     said = box.rig("deploy")
-    assert f"{LEFTOVER} names an archive that is ours to bring" in said
+    assert f"{LEFTOVER} names an archive that Rigwright sets up" in said
     assert box.options == NVIDIA | {"log-driver": "journald", "log-level": "warn", "labels": ["rack=7"]}
     assert box.red() == set()
     box.unchanged()
@@ -129,7 +129,7 @@ def test_containers_outlive_the_restarts_of_their_daemon_where_that_is_declared(
     pid = box.host.run("docker inspect -f '{{.State.Pid}}' own")
     one: dict[str, Any] = {"engines": ("docker",), "daemon": {"log-driver": "journald"}}
     box.contains(**one)
-    assert "on it run own" in box.rig("deploy", status=1)
+    assert "own are running" in box.rig("deploy", status=1)
     assert box.host.run("cat /etc/docker/daemon.json") == f"{EMPTY}\n"
     one["daemon"]["live-restore"] = True
     box.contains(**one)
@@ -157,7 +157,7 @@ def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox
     box.offers(TOOLKIT)
     box.host.run(f"apt-get -qq -y --allow-change-held-packages purge {' '.join(sorted(FOUR))}")
     said = box.rig("deploy")
-    assert "the archive has dropped container-toolkit 1.20.0: it comes from kept files" in said
+    assert "the archive has dropped container-toolkit 1.20.0: using stored files" in said
     assert (box.spec, box.toolkit) == (NEW[box.system], {NEWER})
 
 
@@ -177,7 +177,7 @@ def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box
     box.contains(own_docker=one, engines=("docker",))
     box.unchanged()
     box.contains(own_docker=one, engines=("docker",), docker="docker")
-    assert "docker-debian-13 28.5.1 is installed), and on it run own" in box.rig("deploy", status=1)
+    assert "docker-debian-13 28.5.1 is installed), and own are running" in box.rig("deploy", status=1)
     box.contains(own_docker=one, engines=("docker",), docker="docker", restart=True)
     box.rig("deploy")
     listed = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n' docker.io docker-ce runc containerd.io"
@@ -276,7 +276,7 @@ def test_containers_that_are_not_declared_any_more_are_let_go(box: ContainersBox
     box.contains()
     released = deploy(box.inventory)
     assert released.status == 0, released.said
-    assert released.changed == ["Container toolkit | Release what runs containers"]
+    assert released.changed == ["Container toolkit | Stop managing containers"]
     assert (box.toolkit, box.held & FOUR) == ({TOOLKIT}, set())
     assert box.host.run("ls /etc/apt/*/rigwright-containers /etc/docker/daemon.json 2>/dev/null", check=False) == ""
     box.unchanged()

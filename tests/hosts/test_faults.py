@@ -97,7 +97,7 @@ def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written
     assert run.status == 1
     assert "refused: card 1 is declared as NVIDIA GeForce RTX 3090" in run.said
     assert "the PCI bus shows 10de:2204 at 0000:01:00.0:" in run.said
-    assert f"refused: port {PORT} of instance chat is taken by systemd" in run.said
+    assert f"refused: port {PORT} of instance chat is in use by systemd" in run.said
     assert host.run("ls /opt /etc/rigwright /srv 2>/dev/null || true").split() == ["/opt:", "/srv:"]
 
 
@@ -267,12 +267,10 @@ def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: H
 
 def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(inventory: Path, converged: Host) -> None:
     converged.run("sed -i '/^rigwright-chat:/s|:/nonexistent:.*|:/srv/x:/bin/sh|' /etc/passwd")
-    said = (
-        f"the home of the user rigwright-chat is /srv/x, must be {HOME}, and stays while it has processes: llama-server"
-    )
+    said = f"the home of the user rigwright-chat is /srv/x, must be {HOME}, and cannot change while it has processes: "
     for run in (plan(inventory), deploy(inventory)):
         assert run.status == 1
-        assert f"refused: {said} (pid {main_pid(converged)}, rigwright-chat.service): stop these" in run.said
+        assert f"refused: {said}llama-server (pid {main_pid(converged)}, rigwright-chat.service): stop them" in run.said
     converged.run("systemctl stop rigwright-chat")
     run = deploy(inventory)
     assert run.status == 0, run.said

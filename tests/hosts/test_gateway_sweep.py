@@ -24,12 +24,12 @@ CHAT = {"chat": DEMO}
 # What is undone before, so that there is something to do; the two differ in all else.
 UNDO = {
     "Serving | Keys of clients": "rm -f /etc/rigwright/credentials/gateway-keys.json",
-    "Serving | Rotation of the gateway's log": "rm -f /etc/logrotate.d/rigwright_gateway",
+    "Serving | Gateway log rotation": "rm -f /etc/logrotate.d/rigwright_gateway",
 }
 CUTS = [
     ("Serving | Keys of clients", 0.0),
     ("Serving | Certificates", 0.0),
-    ("Serving | Rotation of the gateway's log", 0.0),
+    ("Serving | Gateway log rotation", 0.0),
     ("Serving | The gateway has them", 0.0),
     ("Serving | Write generation", 0.0),
     ("Serving | Activate generation", 0.0),

@@ -21,7 +21,7 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> Non
     assert first.status == 0, first.said
     assert "rebooting: nouveau is bound to the cards" in first.said
     assert (box.installed, box.loaded) == (old, old)
-    assert {"NVIDIA driver | Driver's module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
+    assert {"NVIDIA driver | Driver module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
     assert "nvidia-driver-cuda" in box.held
     assert box.limits == [280.0, 280.0]
     assert box.red() == set()
@@ -36,7 +36,7 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
     box, old, new = driven, OLD[driven.system], NEW[driven.system]
     box.lock(new)
     # a plain deploy leaves a driver that works, and the checks say that the lock has another one
-    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver's settings"]
+    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver settings"]
     box.unchanged()
     assert box.red() == {"N14"}
     assert "needs a reboot: the module" in box.rig("upgrade", status=1)
@@ -48,7 +48,7 @@ def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_fil
     box.unchanged()
     box.publish(new)  # the archive drops the older one
     said = box.rig("rollback", "--driver", "--reboot")
-    assert f"the archive has dropped {old}: it comes from kept files" in said
+    assert f"the archive has dropped {old}: using stored files" in said
     assert (box.installed, box.loaded) == (old, old)
     assert box.red() == {"N14", "N20"}
     box.rig("upgrade", "--reboot")
@@ -65,7 +65,7 @@ def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven:
     box.lock(NEW[box.system])
     said = box.rig("upgrade", "--reboot", status=1)
     assert older in said
-    assert "see what the boot loader starts" in said
+    assert "check what the boot loader starts" in said
     world.boot_with(box.host, None)
     box.rig("upgrade", "--reboot")
     assert box.red() == set()
@@ -77,7 +77,7 @@ def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it
     box.declare(managed=False)
     released = deploy(box.inventory)
     assert released.status == 0, released.said
-    assert released.changed == ["NVIDIA driver | Release the driver"]
+    assert released.changed == ["NVIDIA driver | Stop managing the driver"]
     assert box.held == set()
     assert box.host.run("ls /etc/apt/*/*rigwright* 2>/dev/null", check=False) == ""
     assert box.loaded == OLD[box.system]
@@ -122,7 +122,7 @@ def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_
     assert (box.limits, box.red()) == ([280.0, 280.0], {"N03"})
     box.declare(managed=False)
     last = deploy(box.inventory)
-    assert last.changed == ["NVIDIA cards | Settings that are not declared"], last.said
+    assert last.changed == ["NVIDIA cards | Undeclared settings"], last.said
     assert box.limits == [350.0, 350.0]
     ours = "/etc/sysctl.d/60-rigwright.conf /etc/systemd/system/rigwright-power.service /etc/rigwright/driver.json"
     assert box.host.run(f"find /etc/rigwright/cards {ours} -type f 2>/dev/null", check=False) == ""

@@ -201,7 +201,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: Box) -> None:
     said = box.rig("upgrade", "--reboot", status=1)
     assert f"no reboot: pid {pid} (sleep, in /system.slice/training.service) holds /dev/nvidia0\n" in said
     assert said.count("no reboot: ") == 1
-    assert "end these, or wait for them, and run again" in said
+    assert "stop these, or wait for them, then run it again" in said
     assert box.host.run("systemctl is-active rigwright-chat").strip() == "active"
     assert box.host.run("systemctl show --property=UserspaceTimestamp") == boot
     box.host.run("systemctl stop training")

@@ -159,7 +159,7 @@ def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_b
     before = time.time_ns()
     for verb in (("plan",), ("deploy", "--reboot")):
         said = box.rig(*verb, status=1)
-        assert "refused: /usr/bin/nvidia-uninstall is from a .run file" in said
+        assert "refused: /usr/bin/nvidia-uninstall comes from a .run file" in said
         assert f"refused: {MINE} names NVIDIA's archive for debian12, but this is ubuntu-24.04" in said
     caches = ("/var/log/", "/var/lib/systemd/", "/var/cache/apt/")
     assert [path for path in box.host.written(before) if not path.startswith(caches)] == []
@@ -228,7 +228,7 @@ def test_an_upgrade_of_ubuntus_own_waits_for_modules_and_then_moves_the_kernel_w
         assert {there[f"linux-{name}generic"] for name in ("", "image-", "headers-")} == {"6.8.0-45.45"}
         assert {f"linux-image-{old}", f"linux-image-{new}", f"linux-modules-extra-{new}"} <= set(there)
         said = box.rig("rollback", "--driver", "--reboot", status=1)
-        assert "refused: the driver before it has modules for the kernel before alone" in said
+        assert "refused: the previous driver has modules only for the previous kernel" in said
     finally:
         box.distribute()
 
@@ -253,11 +253,11 @@ def test_an_archive_that_the_operator_has_named_is_not_named_twice(up: Boot) -> 
     assert OURS not in box.host.run("ls /etc/apt/sources.list.d/*").split()
     box.host.run("apt-get update --error-on=any")
     box.host.run(f"rm {MINE}")
-    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver's settings"]
+    assert deploy(box.inventory).changed == ["NVIDIA driver | Driver settings"]
     box.host.run("apt-get update --error-on=any")
     put(box, MINE, mine)
     assert "Conflicting values set for option Signed-By" in box.host.run("apt-get update 2>&1", check=False)
-    assert "NVIDIA driver | Settings that are not declared" in deploy(box.inventory).changed
+    assert "NVIDIA driver | Undeclared settings" in deploy(box.inventory).changed
     box.host.run("apt-get update --error-on=any")
     assert deploy(box.inventory).changed == []
 

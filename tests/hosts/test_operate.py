@@ -103,6 +103,10 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: Host, inventor
     until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
     code, one, _ = health(inventory)
     assert (code, any("no GGUF" in error for error in one["errors"])) == (1, True), one
+    told = rigwright("diagnose", str(inventory), "--json", "--no-checks")
+    (host,) = json.loads(told.stdout)
+    assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host
+    assert "state-failed" in {cause["id"] for cause in host["causes"]}
     converged.run(
         f"mv {weights}.away {weights}; systemctl reset-failed rigwright-chat; systemctl restart rigwright-chat"
     )
@@ -127,6 +131,22 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Hos
     assert converged.run("systemctl show -P InvocationID rigwright-chat") == before
     key = api_key(converged)
     assert key not in converged.run("journalctl --no-pager -o cat -b")
+
+
+def test_what_it_bears_is_seen_under_the_deploy_lock(converged: Host, inventory: Path) -> None:
+    done = rigwright("stress", str(inventory), "--json")
+    (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
+    found = {check["check"]: check for check in one["checks"]}
+    # one sentence is no code, and a context of 1,024 tokens has room for no needle
+    assert (done.returncode, one["ended"], one["foreign_tokens"]) == (1, "", 0), one
+    assert {found[name]["verdict"] for name in ("needle", "tool-return")} == {"n/a"}
+    assert "an answer of" in found["coding"]["detail"]
+    assert found["conversation"]["verdict"] == "ok", one
+    assert isinstance(found["conversation"]["growth_mib"], float)
+    assert converged.run("systemctl list-units --all --plain --no-legend 'rw-client-*'") == ""
+    converged.run("mkdir -p /run/rigwright/locks; (flock -n 9 && sleep 30) 9>>/run/rigwright/locks/lease & sleep 1")
+    held = rigwright("stress", str(inventory), "--json")
+    assert held.returncode == 2, held.stdout
 
 
 def test_clients_of_a_gateway_come_through_it(lab: Lab, converged: Host, tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def test_what_stands_in_the_way_is_refused_before_anything_is_done(lab: Lab, con
     converged.run("systemd-run -q --unit=foreign --socket-property=ListenStream=8090 true")
     run = deploy(declared(tmp_path, lab, converged, address="192.0.2.1"))
     assert run.status == 1
-    assert "refused: port 8090, on which weights are to be shared, is taken by systemd" in run.said
-    refused = re.search(r"refused: it has no address 192.0.2.1 to share weights on, but (.+)", run.said)
+    assert "refused: port 8090, for sharing weights, is in use by systemd" in run.said
+    refused = re.search(r"refused: it has no address 192.0.2.1 to share weights on, only (.+)", run.said)
     assert refused, run.said
     assert converged.address in refused[1]
     assert converged.run(TRACES, check=False) == ""

@@ -17,7 +17,7 @@ from tests.hosts.support import PYINFRA, deploy, main_pid, plan, red, served, un
 EARLIER = "e32f42a"
 ENGINES = "stat -c '%n %Y' /opt/rigwright/engines/*/* /srv/models/*/*/*"
 # programs and timer that look after weights are of that version, too
-WAY = ["Base | Users", "Weights | Programs for weights", "Weights | Weights are hashed again as time passes"]
+WAY = ["Base | Users", "Weights | Programs that manage weights", "Weights | Weights are hashed again as time passes"]
 WAY += ["Serving | Write generation", "Serving | Activate generation"]
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]

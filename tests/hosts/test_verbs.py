@@ -120,7 +120,7 @@ def test_a_day_of_an_operators(converged: Host, inventory: Path, tmp_path: Path)
     key = api_key(converged)
     assert done("chat", file, "chat", "-m", "Are you there?").stdout.strip() == ANSWER
     assert done("chat", file, "tiny-rig", "--gateway", "-m", "Are you there?").stdout.strip() == ANSWER
-    programs(inventory, "", tmp_path, "tiny-rig")
+    programs(inventory, "any", tmp_path, "tiny-rig")
     with tunnel(inventory):
         models = OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=key).models.list()
         assert [one.id for one in models] == ["tiny-rig"]

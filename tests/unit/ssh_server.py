@@ -121,6 +121,11 @@ class Server(paramiko.ServerInterface):
             channel.send_exit_status(process.wait())
         channel.close()
 
+    def complain(self, channel: Any, said: Any) -> None:
+        with suppress(OSError):
+            while part := said.read(65536):
+                channel.sendall_stderr(part)
+
     def moved(self, text: bytes) -> bytes:
         """What root writes down of instances, and their sockets, lie in the test's folder."""
         return text.replace(b"/run/rigwright", bytes(self.told.parent / "run"))
@@ -131,11 +136,6 @@ class Server(paramiko.ServerInterface):
             while part := channel.recv(1 << 20):
                 process.stdin.write(self.moved(part))
             process.stdin.close()
-
-    def complain(self, channel: Any, said: Any) -> None:
-        with suppress(OSError):
-            while part := said.read(65536):
-                channel.sendall_stderr(part)
 
 
 class Transport(paramiko.Transport):

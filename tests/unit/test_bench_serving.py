@@ -198,4 +198,4 @@ def test_programs_get_every_request() -> None:
 def test_streams_are_different_numbers(streams: str) -> None:
     told = CliRunner().invoke(main, ["bench", "serving", __file__, f"--streams={streams}"])
     assert told.exit_code == 2
-    assert "different numbers from 1 to 256" in told.output
+    assert "distinct numbers from 1 to 256" in told.output

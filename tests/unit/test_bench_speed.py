@@ -206,6 +206,19 @@ def test_runs_of_two_starts_are_accepted_together(timing: Timing, tmp_path: Path
     assert "not judged: what was accepted is of one start" in done.output
 
 
+def test_each_run_but_the_first_is_after_another_start(timing: Timing, tmp_path: Path) -> None:
+    done = timing(quick(), "--boots=2", "--accept")
+    assert done.exit_code == 0, done.output
+    # one run before the restart, and one after it; the client's own end is there, too
+    told = (tmp_path / "host/systemctl").read_text().splitlines()
+    assert [line for line in told if "rigwright-chat" in line] == [
+        "reset-failed rigwright-chat.service",
+        "restart rigwright-chat.service",
+    ]
+    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    assert len(page.accepted[-1].runs) == 2
+
+
 def test_what_is_slower_than_what_was_accepted_ends_with_1(timing: Timing, tmp_path: Path) -> None:
     file = accept(tmp_path)
     done = timing(quick(), boot="c", driver="590.10")

@@ -150,7 +150,7 @@ def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
 
 def test_one_name_twice_in_one_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text('[models.small]\nfile = "x"\n')
-    assert refusal(tmp_path, CATALOG) == f"{tmp_path / 'b.toml'}: models.small: is there twice"
+    assert refusal(tmp_path, CATALOG) == f"{tmp_path / 'b.toml'}: models.small: is listed twice"
 
 
 def test_a_later_folders_entry_replaces_a_whole_one_of_the_same_name(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_an_inventory_that_is_not_there_is_refused(verb: str, tmp_path: Path) ->
 
 
 NOTHING = (
-    ("deploy", EMPTY, ["--dry"], "rig.py: hosts(): must be given a table of at least one rig"),
-    ("check", EMPTY, [], "rig.py: hosts(): must be given a table of at least one rig"),
+    ("deploy", EMPTY, ["--dry"], "rig.py: hosts(): must be a table of at least one rig"),
+    ("check", EMPTY, [], "rig.py: hosts(): must be a table of at least one rig"),
     ("deploy", "rigs = []\n", ["--dry"], "rig.py: no hosts"),
     ("check", "rigs = []\n", [], "rig.py: no hosts"),
     ("deploy", ONE, ["--dry", "--limit", "bix"], "no host or group is called"),

@@ -84,7 +84,7 @@ def test_files_of_this_machine_are_taken_when_they_are_the_locked_ones(maker: Bu
     (given / "small-q4.gguf").write_bytes(b"another")
     (maker.folder / WEIGHT).unlink()
     (line,) = maker.refused("--from-dir", str(given))
-    assert f"is not to be had: {given / 'small-q4.gguf'} is another file: add a mirror" in line
+    assert f"is not available: {given / 'small-q4.gguf'} is another file: add a mirror" in line
     maker.inventory("good")
     maker.bundled("--from-dir", str(given))
 
@@ -129,7 +129,7 @@ def test_all_that_is_not_to_be_had_is_said_at_once_and_no_index_is_written(maker
         "tool 1.0",
     ]
     assert "apt-get failed: " in lines[1]
-    assert "is not to be had: no address (store:small-q4.gguf): add a mirror" in lines[2]
+    assert "is not available: no address (store:small-q4.gguf): add a mirror" in lines[2]
     assert not (maker.folder / INDEX).exists()
 
 
@@ -140,7 +140,7 @@ def test_a_bundle_that_does_not_come_about_leaves_the_earlier_one_whole(
     archive.package("g++", "1.1")
     archive.publish()
     maker.lock(b"newer", "newer.gguf")
-    assert "is not to be had" in maker.refused()[0]
+    assert "is not available" in maker.refused()[0]
     assert maker.read() == before
     maker.mirror("good", b"newer", "newer.gguf")
     maker.bundled()
@@ -203,7 +203,7 @@ def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleWorld) -> 
     fcntl.flock(readable, fcntl.LOCK_EX)
     with (maker.folder / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is at work there"]
+        assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is running there"]
         assert maker.paths == set()
         fcntl.flock(other, fcntl.LOCK_UN)
     (maker.folder / ".lock").unlink()
@@ -243,14 +243,14 @@ def test_a_folder_that_is_read_only_is_one_line(maker: BundleWorld) -> None:
 
 
 def test_what_cannot_be_meant_is_said(maker: BundleWorld) -> None:
-    assert "name what the hosts run with --system" in maker.bundle(system="").stderr
+    assert "name the hosts' system with --system" in maker.bundle(system="").stderr
     assert "'debian-11' is not one of 'debian-12'" in maker.bundle(system="debian-11").stderr
     maker.box.write("rig.py", "rigs = []\n")
     assert maker.refused() == [f"{maker.box.inventory}: no rigs: there is nothing to bundle"]
     maker.inventory("good", rigs=1, bundle=None)
     text = maker.box.inventory.read_text()
     maker.box.write("rig.py", text.replace('bundle="the bundle"', "").replace("'bundle': None", ""))
-    assert maker.refused() == [f"{maker.box.inventory}: the rigs name 0 bundles: say which with --output"]
+    assert maker.refused() == [f"{maker.box.inventory}: the rigs name 0 bundles: choose one with --output"]
     maker.box.write("rig.py", "raise ValueError('x')\n")
     assert maker.refused() == [f"{maker.box.inventory}: ValueError: x"]
 
@@ -300,4 +300,4 @@ def test_a_channel_that_nobody_knows_is_said(maker: BundleWorld, monkeypatch: py
     monkeypatch.setattr(collect.Bundler, "artefacts", [row])
     monkeypatch.setattr(collect.sys, "executable", str(stand_in(maker.box.folder / "bin", "python", "exit 1")))
     (line,) = maker.refused()
-    assert "py-rattler, which knows where the channel forge is, does not run" in line
+    assert "py-rattler, needed to locate the channel forge, does not run" in line

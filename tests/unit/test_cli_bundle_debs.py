@@ -102,7 +102,7 @@ def test_without_containers_none_of_it_is_brought(contained: BundleWorld) -> Non
 def test_a_package_that_is_not_to_be_had_is_named_once(contained: BundleWorld, answer: object) -> None:
     contained.files.serve(f"good/{file_of('docker-ce')}", answer)  # type: ignore[arg-type]
     (line,) = contained.refused()
-    assert "docker-ce 5:28.5.2-1~debian.12~bookworm: is not to be had: " in line
+    assert "docker-ce 5:28.5.2-1~debian.12~bookworm: is not available: " in line
 
 
 def test_a_bundle_that_lacks_one_is_refused_when_the_inventory_loads(contained: BundleWorld) -> None:

@@ -96,7 +96,7 @@ def test_without_a_token_it_is_asked_for(maker: BundleWorld, hub: Hub) -> None:
     mirrored(maker, hub)
     lines = [line for line in maker.refused() if "small" in line]
     assert len(lines) == len(WEIGHTS)
-    assert all("org/name is gated: ask for access on its page, and give your token by " in line for line in lines)
+    assert all("org/name is gated: request access on its page, and provide your token with " in line for line in lines)
 
 
 def test_a_checkpoints_folder_gives_files_by_their_paths(maker: BundleWorld, hub: Hub) -> None:

@@ -76,5 +76,5 @@ def test_a_blob_that_is_not_to_be_had_is_named(maker: BundleWorld, bundler: Bund
     Registry(maker.files).push(IMAGE, "v0.21.0")
     layer = json.loads(IMAGE.manifest)["layers"][0]["digest"]
     maker.files.serve(f"v2/{REPOSITORY}/blobs/{layer}", answer)
-    with pytest.raises(Unavailable, match=f"is not to be had: .*/blobs/{layer}"):
+    with pytest.raises(Unavailable, match=f"is not available: .*/blobs/{layer}"):
         brought(bundler)

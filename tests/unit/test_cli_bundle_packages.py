@@ -44,7 +44,7 @@ def test_another_distribution_needs_its_key_and_an_archive(maker: BundleWorld, m
     maker.inventory("good", apt="")
     monkeypatch.setattr(packages, "_release", lambda: {"ID": "debian", "VERSION_CODENAME": "bookworm"})
     (line,) = maker.refused(system="ubuntu-24.04")
-    said = "this machine has another distribution: name its archive in the rig's mirrors, as apt"
+    said = "this machine runs another distribution: set its archive in the rig's mirrors, as apt"
     assert line == f"{maker.box.inventory}: packages of ubuntu-24.04: {said}"
     monkeypatch.setattr(packages, "KEYRING", "/nowhere/{}-archive-keyring.gpg")
     (line,) = maker.refused(system="ubuntu-24.04")

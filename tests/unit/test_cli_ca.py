@@ -29,8 +29,8 @@ def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path)
     made = x509.load_pem_x509_certificate(first.stdout.encode())
     folder = inventory.parent / "gateway-ca"
     assert (folder / "ca.crt").read_text() == first.stdout
-    assert first.stderr.startswith(f"Made a new authority in {folder}/ca.crt")
-    assert again.stderr.startswith(f"The authority in {folder}/ca.crt")
+    assert first.stderr.startswith(f"Created a new CA in {folder}/ca.crt")
+    assert again.stderr.startswith(f"The CA in {folder}/ca.crt")
     fingerprint = made.fingerprint(hashes.SHA256()).hex(":").upper()
     assert fingerprint in again.stderr
     for words in ("curl --cacert", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "update-ca-certificates", "Firefox"):

@@ -101,7 +101,7 @@ def test_a_key_is_printed_alone_and_every_host_has_it(keys: Verb, hosts: dict[st
     assert key.made == datetime.now(timezone.utc).date().isoformat()
     for host in hosts.values():
         assert (given_to(host), host.reloads) == (["alice"], [ROUTER_UNIT])
-    assert "box1: the keys are there\nbox2: the keys are there\n" in done.stderr
+    assert "box1: the keys are updated\nbox2: the keys are updated\n" in done.stderr
     assert "plain" not in done.stderr
 
 
@@ -116,7 +116,7 @@ def test_a_name_that_has_a_key_keeps_it(keys: Verb, hosts: dict[str, GatewayHost
     before = file.read_text()
     done = keys("make", "alice")
     assert (done.exit_code, done.stdout, file.read_text()) == (1, "", before)
-    assert "alice has a key: `rotate` replaces it" in done.stderr
+    assert "alice already has a key: `rotate` replaces it" in done.stderr
     assert hosts["box1"].reloads == [ROUTER_UNIT]
 
 
@@ -212,16 +212,16 @@ def test_a_host_without_a_deploy_and_one_whose_gateway_is_down(keys: Verb, hosts
     hosts["box2"].is_(ROUTER, "inactive")
     done = keys("make", "alice")
     assert done.exit_code == 0
-    assert "box1: nothing is deployed there yet" in done.stderr
-    assert "box2: the keys are there for when its gateway starts" in done.stderr
+    assert "box1: nothing is deployed yet" in done.stderr
+    assert "box2: the keys are updated, for when its gateway starts" in done.stderr
 
 
 def test_a_host_that_does_not_take_it_is_named_with_its_words(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
     hosts["box1"].systemctl.with_name(f"systemctl.reload.{ROUTER_UNIT}").write_text("echo '\33[2Jno room' >&2; false\n")
     done = keys("make", "alice")
     assert done.exit_code == 1
-    assert "box1: the keys did not get there: \N{REPLACEMENT CHARACTER}[2Jno room" in done.stderr
-    assert "box2: the keys are there" in done.stderr
+    assert "box1: the keys were not updated: \N{REPLACEMENT CHARACTER}[2Jno room" in done.stderr
+    assert "box2: the keys are updated" in done.stderr
 
 
 class Killed(BaseException):
@@ -277,7 +277,7 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(
     assert rows["alice"] == f"qwen3, llama 60/min, 1 stream {today} all"
     assert rows["carol"] == f"all none {today} box1"
     assert rows["bob"] == "not in the file box2"
-    assert "box2: other keys than in the file" in done.stderr
+    assert "box2: keys differ from the file" in done.stderr
     assert "box9: cannot be reached" in done.stderr
     assert "sha" not in done.stdout
 
@@ -310,7 +310,7 @@ def test_a_file_that_is_refused_is_not_written_over(keys: Verb, file: Path) -> N
 def test_hosts_with_other_files_are_told_apart_first(keys: Verb, tmp_path: Path) -> None:
     done = keys("list", files={"box2": "other.toml"})
     assert done.exit_code == 1
-    assert "say with --limit which file of keys is meant" in done.stderr
+    assert "choose a keys file with --limit" in done.stderr
     done = keys("list", files={"box1": "", "box2": ""})
     assert "no host has a gateway" in done.stderr
 

@@ -88,7 +88,7 @@ def test_others_that_ask_need_consent_and_are_said(loading: Loading, tmp_path: P
     assert done.exit_code == 2
     assert "chat works on 3 requests of others" in done.output
     assert engine.asked == []
-    done = loading(ChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--yes")
+    done = loading(ChatEngine(first_s=0.01, gap_s=0, running=3, foreign=5000), "--streams=1", "--beside-others")
     assert done.exit_code == 0, done.output
     assert "others asked, too" in done.output
 
@@ -189,7 +189,7 @@ def test_two_instances_are_loaded_at_once(loading: Loading, tmp_path: Path) -> N
     [
         (("--tokens=5",), "--tokens goes with --prompts"),
         (("--key-file=x",), "--key-file goes with --gateway"),
-        (("--streams=0",), "different numbers from 1 to 256"),
+        (("--streams=0",), "distinct numbers from 1 to 256"),
         (("--instance=other",), "--instance: "),
         (("--prompts=/nowhere",), "--prompts: /nowhere: No such file"),
     ],

@@ -132,8 +132,8 @@ def test_nothing_of_a_source_is_run_to_learn_what_it_needs(world: World) -> None
     [
         ("store/small.gguf", status(404), "inputs.small: cannot be locked: "),
         ("store/small.gguf", status(403), "store/small.gguf answers 403 Forbidden"),
-        ("store/small.gguf", whole(b""), "answers with an empty file"),
-        ("store/small.gguf", whole(b"<html>", ("Content-Type", "text/html")), "answers with a web page"),
+        ("store/small.gguf", whole(b""), "returns an empty file"),
+        ("store/small.gguf", whole(b"<html>", ("Content-Type", "text/html")), "returns a web page"),
         ("store/small.gguf", cut(WEIGHTS, 1000), "breaks off"),
         ("store/small.gguf", whole(bytes(5_000_000)), "store/small.gguf small.gguf has no header of GGUF"),
         ("store/small.gguf", whole(WEIGHTS[:-1]), "small.gguf is cut: its header says 5120128 bytes, and it has"),
@@ -170,7 +170,7 @@ def test_a_mirror_whose_file_is_no_model_is_passed_over(world: World) -> None:
 
 def test_a_source_of_a_mirror_that_the_inventory_does_not_name_has_no_address(world: World) -> None:
     world.catalog(CATALOG.replace("store:", "stor:"))
-    assert "stor:small.gguf has no address: the inventory names no such mirror" in world.lock().stderr
+    assert "stor:small.gguf has no address: the inventory has no such mirror" in world.lock().stderr
 
 
 def test_all_that_is_wrong_is_told_at_once(world: World) -> None:
@@ -180,7 +180,7 @@ def test_all_that_is_wrong_is_told_at_once(world: World) -> None:
     world.files.serve("store/small.gguf", status(404))
     lines = world.lock().stderr.partition("Error: ")[2].splitlines()
     assert [line.partition("inputs.")[2].partition(":")[0] for line in lines] == ["engine", "env", "small"]
-    assert "engine-1.0.tar.gz was withdrawn from the index: broken build" in lines[0]
+    assert "engine-1.0.tar.gz was yanked from the index: broken build" in lines[0]
     assert "part==1.0 has no wheel for Linux on x86_64 with Python 3.10, 3.12, 3.13, 3.14" in lines[1]
     assert f"{world.files.url}/gone/small.gguf answers 404 Not Found; {world.files.url}/store" in lines[2]
     assert lines[2].endswith("--from-dir")
@@ -245,7 +245,7 @@ def test_a_catalogue_that_asks_for_nothing_more_leaves_no_lock(world: World) -> 
     world.catalog("", name="renamed")
     assert [line[0] for line in world.locked()] == ["-"] * 5
     assert list(world.path.parent.iterdir()) == []
-    assert "no inputs: there is nothing to lock" in world.lock().stderr
+    assert "no inputs, nothing to lock" in world.lock().stderr
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_catalogue_that_asks_for_nothing_more_leaves_no_lock(world: World) -> 
         ("rig.py", "raise SystemExit('no host is up')", "no host is up"),
         ("rig.py", "from rigwright.inventory import hosts\nhosts({'box': {'cards': ['x']}})", "no card is called"),
         ("catalog/mine.toml", CATALOG.replace("kind", "kinds"), "inputs.engine.kinds: unknown key"),
-        ("catalog/other.toml", CATALOG, "inputs.small: is there twice"),
+        ("catalog/other.toml", CATALOG, "inputs.small: is listed twice"),
     ],
 )
 @pytest.mark.parametrize("option", [[], ["--check"]])

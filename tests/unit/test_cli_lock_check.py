@@ -11,7 +11,7 @@ from tests.unit.lock_world import CATALOG, WEIGHTS, World
 
 def test_nothing_moved(world: World) -> None:
     world.locked()
-    assert world.checked(0) == ["nothing moved"]
+    assert world.checked(0) == ["nothing changed"]
     assert world.fetched == ["store/small.gguf"]
 
 
@@ -24,7 +24,7 @@ def test_check_says_what_moved(world: World) -> None:
     world.files.serve("store/small.gguf", whole(gguf(b"other")))
     lines = world.checked(1)
     assert "engine 1.0: the index has 1.1" in lines
-    assert "part 1.0: part-1.0-py3-none-any.whl was withdrawn from the index: bad" in lines
+    assert "part 1.0: part-1.0-py3-none-any.whl was yanked from the index: bad" in lines
     assert any(line.startswith("~ wheel env/tool 1.0 -> 1.1") for line in lines)
     assert any(line.startswith("small 2026-11: small.gguf has 133 bytes at ") for line in lines)
 
@@ -32,7 +32,10 @@ def test_check_says_what_moved(world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda world: world.index.remove("engine", "engine-1.0.tar.gz"), "engine-1.0.tar.gz is gone from the index"),
+        (
+            lambda world: world.index.remove("engine", "engine-1.0.tar.gz"),
+            "engine-1.0.tar.gz is no longer on the index",
+        ),
         (lambda world: world.index.source("engine", "1.0", digest="f" * 64), "engine-1.0.tar.gz has another hash at"),
         (lambda world: world.files.serve("simple/engine/", status(404)), "engine: the index has no project engine"),
         (lambda world: world.files.serve("store/small.gguf", status(404)), "store/small.gguf answers 404"),
@@ -42,7 +45,10 @@ def test_check_says_what_moved(world: World) -> None:
         ),
         (lambda world: world.catalog(CATALOG.replace("2026-11", "2026-12")), "with version 2026-11, not 2026-12"),
         (lambda world: world.catalog(CATALOG.replace("inputs.small", "inputs.large")), "large is not locked"),
-        (lambda world: world.catalog(CATALOG.replace("inputs.small", "inputs.large")), "small is locked, and no input"),
+        (
+            lambda world: world.catalog(CATALOG.replace("inputs.small", "inputs.large")),
+            "small is locked, but no longer an input",
+        ),
         (lambda world: world.path.write_text(world.text[:-40]), "the file: cannot be read as TOML"),
     ],
 )
@@ -56,4 +62,4 @@ def test_check_says_what_is_not_the_locked_file_any_more(world: World, change: o
 def test_check_that_could_not_look_says_so(world: World, path: str) -> None:
     world.locked()
     world.files.serve(path, status(403))
-    assert any(line.startswith("could not look: ") for line in world.checked(3))
+    assert any(line.startswith("could not check: ") for line in world.checked(3))

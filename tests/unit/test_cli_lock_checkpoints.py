@@ -147,15 +147,13 @@ def test_a_checkpoint_of_ones_own_is_locked_with_its_config(world: HubWorld) -> 
 
 @pytest.mark.parametrize("path", [FIRST, "tokenizer.json", "extra.gguf"])
 def test_pointers_of_git_lfs_are_refused(world: HubWorld, path: str) -> None:
-    said = f"FOLDER/mine/{path} is a pointer of git LFS: run `git lfs pull` there, or exclude it"
+    said = f"FOLDER/mine/{path} is a Git LFS pointer: run `git lfs pull` there, or exclude it"
     assert world.refused(*own(world, {path: POINTER})) == f"cannot be locked: {said}"
 
 
 def test_pointers_of_git_lfs_that_a_repository_has_as_files_are_refused(world: HubWorld) -> None:
     world.hub.repository(NAME, {**WHOLE, "tokenizer.json": POINTER})
-    assert world.refused() == (
-        "cannot be locked: tokenizer.json is a pointer of git LFS, and what it stands for is not there: exclude it"
-    )
+    assert world.refused() == ("cannot be locked: tokenizer.json is a Git LFS pointer without its content: exclude it")
 
 
 def test_an_index_and_a_config_that_the_hub_keeps_as_large_files(world: HubWorld) -> None:

@@ -188,7 +188,7 @@ def test_an_index_that_is_too_large_is_refused(
 
 def test_check_says_what_is_newer_and_what_is_gone(box: Box) -> None:
     box.locked()
-    assert box.checked(0) == ["nothing moved"]
+    assert box.checked(0) == ["nothing changed"]
     box.channel.package("tz", "2026b", subdir="noarch")
     box.channel.remove("linux-64", "_lock-0.1-forge.tar.bz2")
     box.channel.package("_lock", "0.1", build="forge2")
@@ -204,7 +204,7 @@ def test_check_says_what_is_gone_where_nothing_fits_any_more(box: Box) -> None:
     box.channel.publish()
     lines = box.checked(3)
     assert f"python 3.10.20: {PYTHON} is gone from channel forge, or is another one" in lines
-    assert any(line.startswith("could not look: py: ") for line in lines)
+    assert any(line.startswith("could not check: py: ") for line in lines)
 
 
 def test_check_says_that_a_file_became_another_one(box: Box) -> None:
@@ -218,4 +218,4 @@ def test_check_that_cannot_reach_the_channel_says_so(box: Box) -> None:
     box.locked()
     for subdir in ("linux-64", "noarch"):
         box.files.serve(f"forge/{subdir}/repodata.json", status(404))
-    assert any(line.startswith("could not look: py: ") for line in box.checked(3))
+    assert any(line.startswith("could not check: py: ") for line in box.checked(3))

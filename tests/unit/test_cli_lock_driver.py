@@ -121,14 +121,14 @@ def test_a_key_that_has_expired_is_refused(drivers: DriverWorld) -> None:
         drivers.archive.signer = old
         drivers.archive.serve("8793F200.pub", old.armoured.encode())
         drivers.tables(old.fingerprint)
-        assert "8793F200.pub has expired on 2020-01-02: another one needs a fingerprint" in drivers.refused()
+        assert "8793F200.pub expired on 2020-01-02: a new key needs its fingerprint" in drivers.refused()
 
 
 def test_what_is_no_key_is_refused(drivers: DriverWorld, drivers_key: Signer) -> None:
     for content, said in (
-        (b"\x99\x01\x0d binary", "is no armoured OpenPGP key"),
-        ((drivers_key.armoured * 2).encode(), "is no armoured OpenPGP key"),
-        (drivers_key.armoured.replace("KEY BLOCK", "MESSAGE").encode(), "is no armoured OpenPGP key"),
+        (b"\x99\x01\x0d binary", "is not an ASCII-armoured OpenPGP key"),
+        ((drivers_key.armoured * 2).encode(), "is not an ASCII-armoured OpenPGP key"),
+        (drivers_key.armoured.replace("KEY BLOCK", "MESSAGE").encode(), "is not an ASCII-armoured OpenPGP key"),
     ):
         drivers.archive.serve("8793F200.pub", content)
         assert drivers.refused().endswith(said)
@@ -246,7 +246,7 @@ def test_a_driver_of_the_distributions_archive_is_locked_without_a_key(
     rows = box.read.groups["driver-ubuntu-24.04"]
     assert [row.name for row in rows] == ["libnvidia-compute-580-server", "nvidia-utils-580-server"]
     assert rows[0].sources == (f"apt:pool/{rows[0].file}",)
-    assert box.checked(0) == ["nothing moved"]
+    assert box.checked(0) == ["nothing changed"]
     assert list(box.kept) == ["mine.lock.toml"]
     box.write("catalog/mine.toml", catalog.replace(f"nvidia:{FOLDER}", "apt:multiverse"))
     refused = box.lock("--refresh").stderr

@@ -15,7 +15,7 @@ from tests.unit.file_server import status
 
 def test_check_says_that_nothing_moved(drivers: DriverWorld) -> None:
     drivers.locked()
-    assert drivers.checked(0) == ["nothing moved"]
+    assert drivers.checked(0) == ["nothing changed"]
 
 
 def test_check_says_what_moved(drivers: DriverWorld, drivers_key: Signer) -> None:
@@ -27,11 +27,11 @@ def test_check_says_what_moved(drivers: DriverWorld, drivers_key: Signer) -> Non
     del drivers.archive.debs[f"libcuda1_{DRIVER}-1_amd64.deb"]
     drivers.archive.publish()
     lines = drivers.checked(1)
-    assert f"{said} has 1 of its packages no more as they are locked, libcuda1 {DRIVER}-1 the first" in lines
+    assert f"{said} no longer has 1 of its packages as locked, libcuda1 {DRIVER}-1 first" in lines
     for file in [file for file in drivers.archive.debs if DRIVER in file]:
         del drivers.archive.debs[file]
     drivers.archive.publish()
-    assert drivers.checked(1) == [f"{said} has {NEWER}", f"{said} has it no more"]
+    assert drivers.checked(1) == [f"{said} has {NEWER}", f"{said} no longer has it"]
     drivers.archive.driver(DRIVER)
     drivers.archive.publish()
     drivers.archive.serve("8793F200.pub", f"{drivers_key.armoured}\n".encode())
@@ -43,7 +43,7 @@ def test_check_says_what_moved(drivers: DriverWorld, drivers_key: Signer) -> Non
 def test_check_that_could_not_look_says_so(drivers: DriverWorld) -> None:
     drivers.locked()
     drivers.archive.publish(signed=False)
-    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(3))
+    assert any(line.startswith(f"could not check: {NAME}: ") for line in drivers.checked(3))
     drivers.archive.publish()
     drivers.archive.files.serve(f"mirror/{FOLDER}/8793F200.pub", status(403))
-    assert any(line.startswith(f"could not look: {NAME}: ") for line in drivers.checked(3))
+    assert any(line.startswith(f"could not check: {NAME}: ") for line in drivers.checked(3))

@@ -199,14 +199,14 @@ def test_a_wheel_of_other_bytes_than_the_index_says_is_refused(dated: World) -> 
     package = fast(dated, packed(a=library("sm_86")))
     dated.index.add("fast", replace(package, digest="f" * 64))
     said = " ".join(dated.lock().stderr.split())
-    assert f"{package.file}: its bytes have another hash than the index says" in said
+    assert f"{package.file}: its bytes do not match the index's hash" in said
     assert dated.text == ""
 
 
 def test_check_compares_with_today_and_reads_no_wheel(dated: World, judged: list[str]) -> None:
     package = fast(dated, packed(a=library("sm_86")))
     dated.locked()
-    assert dated.checked(0) == ["nothing moved"]
+    assert dated.checked(0) == ["nothing changed"]
     dated.index.wheel("fast", "1.1", uploaded="2026-10-01T00:00:00Z")
     (line,) = dated.checked(1)
     assert line.startswith("~ wheel env/fast 1.0 -> 1.1")
@@ -227,13 +227,13 @@ def test_check_says_what_an_index_says_of_a_project(dated: World, state: str) ->
 def test_check_says_what_was_withdrawn(dated: World) -> None:
     dated.locked()
     dated.index.wheel("part", "1.0", yanked="bad")
-    assert "part 1.0: part-1.0-py3-none-any.whl was withdrawn from the index: bad" in dated.checked(1)
+    assert "part 1.0: part-1.0-py3-none-any.whl was yanked from the index: bad" in dated.checked(1)
 
 
 def test_check_that_cannot_reach_a_project_says_so(dated: World) -> None:
     dated.locked()
     dated.files.serve("simple/part/", status(403))
-    assert any(line.startswith("could not look: ") for line in dated.checked(3))
+    assert any(line.startswith("could not check: ") for line in dated.checked(3))
 
 
 def test_what_is_not_locked_yet_is_not_missed_in_an_environment(tmp_path: Path) -> None:

@@ -112,12 +112,12 @@ def test_a_tag_or_a_commit_can_be_asked_for(world: HubWorld, version: str) -> No
 def test_a_gated_repository_needs_a_token_that_has_access(world: HubWorld) -> None:
     world.hub.repository(NAME, {"model.gguf": GGUF}, gated=True, token=TOKEN)
     assert world.refused() == (
-        "cannot be locked: org/name is gated: ask for access on its page, and give your token by the rig's "
+        "cannot be locked: org/name is gated: request access on its page, and provide your token with the rig's "
         "hub_token_file"
     )
     world.token("hf_somebody_else")
     assert world.refused() == (
-        "cannot be locked: org/name is gated and the token has no access: ask for it on its page"
+        "cannot be locked: org/name is gated and the token has no access: request it on its page"
     )
     world.token()
     assert world.locked()[0].endswith(", no licence named, gated")

@@ -26,7 +26,7 @@ def moved(world: HubWorld, files: dict[str, bytes | Path], **said: str | bool) -
 
 
 def test_nothing_moved(world: HubWorld) -> None:
-    assert world.checked(0) == ["nothing moved"]
+    assert world.checked(0) == ["nothing changed"]
 
 
 def test_a_new_commit_is_told_file_by_file(world: HubWorld) -> None:
@@ -65,13 +65,13 @@ def test_a_licence_and_a_gate_are_told(world: HubWorld) -> None:
 def test_a_history_that_was_written_anew(world: HubWorld) -> None:
     world.hub.gone(NAME)
     said = moved(world, {**FILES, "mmproj.gguf": gguf(b"other")})
-    assert world.checked(1) == [f"{said}, which is there no more", "  ~ mmproj.gguf  137 bytes -> 133 bytes"]
+    assert world.checked(1) == [f"{said}, which no longer exists", "  ~ mmproj.gguf  137 bytes -> 133 bytes"]
 
 
 def test_without_the_locked_commit_a_small_file_is_not_said_to_be_the_same(world: HubWorld) -> None:
     world.hub.gone(NAME)
     said = moved(world, {**FILES, "config.json": b'{"b": 1}'})
-    assert world.checked(1) == [f"{said}, which is there no more, with files of the same names and sizes"]
+    assert world.checked(1) == [f"{said}, which no longer exists, with files of the same names and sizes"]
 
 
 def test_a_repository_that_is_gone(world: HubWorld) -> None:
@@ -83,7 +83,7 @@ def test_a_repository_that_is_gone(world: HubWorld) -> None:
 def test_a_hub_that_does_not_answer_is_not_taken_for_one_where_nothing_moved(world: HubWorld) -> None:
     world.hub.fault(Status(500, where="api"))
     (line,) = world.checked(3)
-    assert line.startswith("could not look: model: the hub at URL answers 500")
+    assert line.startswith("could not check: model: the hub at URL answers 500")
 
 
 def test_the_locked_commit_with_another_hash(world: HubWorld) -> None:

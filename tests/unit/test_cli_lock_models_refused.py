@@ -29,7 +29,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubWorld]
 ERRORS: dict[str, tuple[Callable[[HubWorld], object], str]] = {
     "gone": (
         lambda world: world.hub.gone(NAME),
-        "the hub at URL has no repository org/name, or hides it: correct its name, or give a token by the rig's "
+        "the hub at URL has no repository org/name, or hides it: correct its name, or provide a token with the rig's "
         "hub_token_file",
     ),
     "revision": (
@@ -38,11 +38,11 @@ ERRORS: dict[str, tuple[Callable[[HubWorld], object], str]] = {
     ),
     "token": (
         lambda world: (world.token("hf_of_somebody_last_year"), world.hub.revoked.add("hf_of_somebody_last_year")),
-        "the hub at URL does not take the token any more: give another one by the rig's hub_token_file",
+        "the hub at URL no longer accepts the token: provide another one with the rig's hub_token_file",
     ),
     "often": (
         lambda world: world.hub.fault(too_many(30, "api")),
-        "the hub at URL was asked too often (429): lock again in 30 seconds; with a token it allows more",
+        "the hub at URL is rate-limiting (429): lock again in 30 seconds; a token raises the limit",
     ),
     "broken": (
         lambda world: world.hub.fault(Status(500, where="api")),
@@ -54,11 +54,11 @@ ERRORS: dict[str, tuple[Callable[[HubWorld], object], str]] = {
     ),
     "no hub": (
         lambda world: world.hub.fault(Status(404, where="api")),
-        "the hub at URL answers 404 for org/name: see whether its address is right",
+        "the hub at URL answers 404 for org/name: check its address",
     ),
     "dead": (
         lambda world: world.hub.close(),
-        'the hub at URL cannot be reached: see to the network, or name another one: mirrors = {"hub": [...]}',
+        'the hub at URL cannot be reached: check the network, or set another one: mirrors = {"hub": [...]}',
     ),
     "nothing": (
         lambda world: world.catalog('include = ["*.safetensors"]'),
@@ -96,7 +96,7 @@ def test_a_hub_that_does_not_answer_in_time(world: HubWorld, monkeypatch: pytest
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         world.rig(f'"mirrors": {{"hub": ["{url}"]}}')
-        assert world.refused().startswith(f"cannot be locked: the hub at {url} does not answer in time: ")
+        assert world.refused().startswith(f"cannot be locked: the hub at {url} timed out: ")
 
 
 def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubWorld, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_hub_with_a_certificate_that_nobody_trusts(world: HubWorld, tmp_path: 
         server.shutdown()
         thread.join()
     assert said == (
-        f"cannot be locked: the hub at {url} has a certificate that is not trusted: give its authority to this machine"
+        f"cannot be locked: the hub at {url} has an untrusted certificate: install its CA certificate on this machine"
     )
 
 

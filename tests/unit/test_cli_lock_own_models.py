@@ -96,9 +96,7 @@ def test_another_version_is_hashed_anew(world: HubWorld) -> None:
     world.locked("--from-dir", str(own(world)))
     (own(world) / "one.bin").write_bytes(b"two")
     world.catalog(text=CATALOG.replace('"3"', '"4"'))
-    assert world.refused() == (
-        "cannot be locked: they are your own files: give the folder that they lie in with --from-dir"
-    )
+    assert world.refused() == ("cannot be locked: these are your own files: provide their folder with --from-dir")
     assert world.locked("--from-dir", str(own(world))) == [
         "~ model model 3 -> 4 5 bytes in 2 files, 0 new, 1 changed, 0 gone"
     ]
@@ -113,20 +111,18 @@ def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubWorld) -> No
     done = world.lock("--from-dir", str(own(world)))
     assert done.stderr == (
         f"Error: {world.folder}/rig.py: box.mirrors: the lock's model 3 has no address: its sources are "
-        "office:models/mine; name a mirror called office\n"
+        "office:models/mine; add a mirror named office\n"
     )
 
 
 def test_without_a_folder_it_is_asked_for(world: HubWorld) -> None:
-    assert world.refused() == (
-        "cannot be locked: they are your own files: give the folder that they lie in with --from-dir"
-    )
+    assert world.refused() == ("cannot be locked: these are your own files: provide their folder with --from-dir")
 
 
 def test_check_looks_at_the_mirrors(world: HubWorld, files: FileServer) -> None:
     world.locked("--from-dir", str(own(world)))
     assert world.checked(0)[:-1] == [
-        f"not looked at: model 3 has no address here: office:models/mine/{path}"
+        f"not checked: model 3 has no address here: office:models/mine/{path}"
         for path in ("one.bin", "sub/config.json")
     ]
     files.serve("office/models/mine/one.bin", whole(FILES["one.bin"]))
@@ -148,9 +144,9 @@ def linked_folder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (linked_file, "OWN/two.json is a link or no file: give a folder with the files themselves"),
-        (linked_folder, "OWN/link is a link: give a folder with the files themselves, or exclude it"),
-        (lambda own: os.mkfifo(own / "two.json"), "OWN/two.json is a link or no file: give a folder"),
+        (linked_file, "OWN/two.json is a link or not a file: provide a folder with the files themselves"),
+        (linked_folder, "OWN/link is a link: provide a folder with the files themselves, or exclude it"),
+        (lambda own: os.mkfifo(own / "two.json"), "OWN/two.json is a link or not a file: provide a folder"),
         (lambda own: (own / "two.json").touch(), "OWN/two.json is empty: exclude it"),
         (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is no name of letters"),
         (

@@ -240,12 +240,16 @@ def test_no_more_of_a_source_is_taken_than_is_locked(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("newer", "changes", "line"),
     [
-        ({"words.py": AFTER}, {}, "demo 2.0 has what it does, byte by byte: it can go"),
-        ({"words.py": 'WORDS = "LOUD"\n'}, {"marker": "LOUD"}, "demo 2.0 has its marker in demo/words.py: it can go"),
-        ({}, {}, "demo 2.0 has the same files as before: it is needed, and fits as it is"),
-        ({"words.py": "x"}, {"included_in": "1.9"}, "its head says that demo 1.9 and newer have it, such as 2.0"),
-        ({"words.py": "x"}, {"included_in": "b2"}, "demo 2.0 has another demo/words.py: it has to be looked at anew"),
-        ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it has to be looked at anew"),
+        ({"words.py": AFTER}, {}, "demo 2.0 contains it byte for byte: it can be dropped"),
+        (
+            {"words.py": 'WORDS = "LOUD"\n'},
+            {"marker": "LOUD"},
+            "demo 2.0 has its marker in demo/words.py: it can be dropped",
+        ),
+        ({}, {}, "demo 2.0 has the same files as before: it is still needed, and applies unchanged"),
+        ({"words.py": "x"}, {"included_in": "1.9"}, "its header says that demo 1.9 and newer contain it, such as 2.0"),
+        ({"words.py": "x"}, {"included_in": "b2"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
+        ({"words.py": "x"}, {"included_in": "2.1"}, "demo 2.0 has another demo/words.py: it must be reviewed"),
     ],
 )
 def test_check_says_what_a_newer_version_means(
@@ -270,7 +274,7 @@ def test_check_that_cannot_look_into_a_newer_one_says_so(world: World, content: 
     write(world.folder / "patches/louder", marker="LOUD")
     world.locked()
     publish(world, content, "2.0")
-    assert any(one.startswith(f"could not look: patch louder: {line}") for one in world.checked(3))
+    assert any(one.startswith(f"could not check: patch louder: {line}") for one in world.checked(3))
 
 
 def test_a_server_that_gives_parts_and_then_the_whole_is_said() -> None:
@@ -292,4 +296,4 @@ def test_names_of_a_wheel_do_not_write_on_the_terminal() -> None:
 def test_a_file_of_an_index_without_a_version_is_passed_over(world: World) -> None:
     world.locked()
     world.index.add("demo", Package("demo-none_at_all-py3-none-any.whl", b"x"))
-    assert world.checked(0) == ["nothing moved"]
+    assert world.checked(0) == ["nothing changed"]

@@ -164,7 +164,7 @@ def test_what_is_locked_by_hand_is_left_alone(shipped: Shipped) -> None:
     by_hand.write_text(lock_text(BY_HAND.format(hash="a" * 64)))
     done = shipped.lock()
     assert (done.exit_code, shipped.path.exists()) == (1, False)
-    assert "there is nothing to lock" in done.stderr or "the inputs to lock" in done.stderr
+    assert "nothing to lock" in done.stderr or "the inputs to lock" in done.stderr
 
 
 def test_what_our_own_lock_answers_is_not_locked_again(shipped: Shipped) -> None:
@@ -221,9 +221,9 @@ def test_without_an_inventory_they_are_left_out_and_named(shipped: Shipped) -> N
     for path in (shipped.root / "locks").glob("*"):
         path.unlink()
     done = CliRunner().invoke(main, ["lock"])
-    said = "left out: eye-gguf, one-gguf, two-gguf: `rigwright lock INVENTORY` locks the models that its rigs use"
+    said = "skipped: eye-gguf, one-gguf, two-gguf: `rigwright lock INVENTORY` locks the models that its rigs use"
     assert done.stdout.splitlines() == [said]
-    assert "no inputs: there is nothing to lock" in done.stderr
+    assert "no inputs, nothing to lock" in done.stderr
     assert not shipped.hub.asked
 
 
@@ -289,5 +289,5 @@ def test_without_an_inventory_conda_packages_are_left_out_in_one_line(shipped: S
         path.unlink()
     (line,) = CliRunner().invoke(main, ["lock"]).stdout.splitlines()
     assert line.startswith(
-        "left out: py, eye-gguf, one-gguf, two-gguf: `rigwright lock INVENTORY` locks the models and conda"
+        "skipped: py, eye-gguf, one-gguf, two-gguf: `rigwright lock INVENTORY` locks the models and conda"
     )

@@ -130,7 +130,7 @@ def test_it_asks_first(host: WeightHost, models: Verb, answer: str) -> None:
 def test_what_something_needs_stays(host: WeightHost, models: Verb, asked: str, who: str) -> None:
     done = models("--remove", asked, "--yes")
     assert done.exit_code == 1
-    assert f"stays, for it is needed; {who}" in done.output
+    assert f"stays, because it is needed; {who}" in done.output
     assert (host.root / NEW).exists()
     assert (host.root / SMALL).exists()
 
@@ -191,7 +191,7 @@ def test_what_somebody_has_placed_there_stays_unless_it_was_verified(host: Weigh
     (host.root / touched.path).touch()
     done = models("--remove", f"org/name@{OTHER}", "--yes")
     assert done.exit_code == 0
-    assert f"box1: {placed} stays: it was placed there by somebody" in done.output
+    assert f"box1: {placed} stays: it is not managed by Rigwright" in done.output
     assert placed.read_text() == "mine"
     assert (host.root / touched.path).exists()
     assert not (host.root / adopted.path).exists()

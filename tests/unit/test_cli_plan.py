@@ -17,8 +17,8 @@ from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Plan, desired
 from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.serving.differences import Written
 from rigwright.serving.live import Served
+from rigwright.serving.use import Use
 from rigwright.supply.expected import spoken
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.samples import facts, instance, rig
@@ -77,8 +77,8 @@ def test_a_managed_driver_is_a_step_and_so_is_its_reboot(monkeypatch: pytest.Mon
     assert done.exit_code == 0, done.output
     (row,) = json.loads(done.output)
     assert [(step["what"], step["why"]) for step in row["steps"] if step["role"] == "nvidia_driver"] == [
-        ("install driver 580 with open modules from the distribution's archive", "there is none"),
-        ("reboot", "nouveau is bound to the cards; without --reboot the deploy ends there"),
+        ("install driver 580 with open modules from the distribution's archive", "installed: none"),
+        ("reboot", "nouveau is bound to the cards; without --reboot the deploy stops there"),
     ]
 
 
@@ -121,8 +121,8 @@ def test_an_instance_that_is_interrupted_is_told_by_what_and_for_how_long(monkey
     box = Looked(rig(instance("chat")), host())
     aim = desired(box.rig, facts())
     (unit,) = aim.generation.units
-    written = Written({unit.name: (f"{unit.text}Nice=5\n", unit.environment)}, {unit.name: 8.2})
-    monkeypatch.setattr(Looked, "written", lambda _: written)
+    monkeypatch.setattr(Looked, "written", lambda _: {unit.name: (f"{unit.text}Nice=5\n", unit.environment)})
+    monkeypatch.setattr(Looked, "use", lambda _: {unit.name: Use("", None, 8.2)})
     made = Plan((), (unit.name, "rigwright-old.service"))
     assert verb._changed(box, aim, made) == [
         "chat: settings of its unit (restart, about 8 s down)",

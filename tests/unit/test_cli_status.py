@@ -158,7 +158,7 @@ def test_a_host_of_a_refused_inventory_is_reached_all_the_same(box: Box, host: S
     ("text", "words"),
     [
         ("rigs = (\n", "SyntaxError"),
-        ("from rigwright.inventory import hosts\nrigs = hosts({})\n", "must be given a table"),
+        ("from rigwright.inventory import hosts\nrigs = hosts({})\n", "must be a table"),
         (
             "from rigwright.inventory import hosts\nrigs = hosts({'box': {'ssh_hostname': '-x', 'cards': 1}})\n",
             "box.ssh_hostname",

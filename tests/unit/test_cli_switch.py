@@ -256,9 +256,9 @@ OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
 @pytest.mark.parametrize(
     ("serves", "restored", "status", "said"),
     [
-        (OLD, True, 1, "chat does not serve llamacpp/wide; above is why. {file} is as it was"),
-        (NEW, False, 1, "Running it again goes on from here"),
-        (None, False, 3, "one cannot be reached: what it serves is not known; run the same again"),
+        (OLD, True, 1, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
+        (NEW, False, 1, "run the same command again to continue"),
+        (None, False, 3, "one cannot be reached: what it serves is not known; run the same command again"),
     ],
 )
 def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(

@@ -142,7 +142,7 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
     before = host.path.read_text()
     (note,) = leaving.notes(rig(), host.facts(record="{"))
-    assert note.startswith("what is ours of Docker's options stays")
+    assert note.startswith("the managed Docker options stay")
     assert f"note: {note}" in host.let_go(record="{")
     assert host.path.read_text() == before
 
@@ -167,7 +167,7 @@ def test_the_spec_stays_with_the_packages_that_write_it(tmp_path: Path) -> None:
 
 def test_containers_that_run_keep_the_daemon_that_they_run_on(tmp_path: Path) -> None:
     host = DockerHost(tmp_path, "{}")
-    assert "until its daemon is started again" in host.let_go(containers=("web",))
+    assert "until its daemon is restarted" in host.let_go(containers=("web",))
     assert host.asked == []
     assert host.path.read_text() == "{}"
 
@@ -180,7 +180,7 @@ def test_a_daemon_that_has_kept_containers_ends_them_where_the_next_one_does_not
     changes = {"containers": ("web",), "live_restore": True}
     assert bool(leaving.notes(rig(), host.facts(**changes))) == waits
     said = host.let_go(**changes)
-    assert ("until its daemon is started again" in said) == waits
+    assert ("until its daemon is restarted" in said) == waits
     assert ("systemctl restart docker.service" in host.asked) != waits
 
 

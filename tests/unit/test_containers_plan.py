@@ -55,11 +55,11 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
 @pytest.mark.parametrize(
     ("keys", "facts", "said"),
     [
-        ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: it reads specs of cards from 26.1 on"),
+        ({}, {"candidates": OLDER}, "docker.io 20.10.24+dfsg1 is too old: CDI needs 26.1 or later"),
         (
             {"engines": ("podman",)},
             {"candidates": OLDER},
-            "podman 4.3.1+ds1 is too old: it reads specs of cards from 5.1",
+            "podman 4.3.1+ds1 is too old: CDI needs 5.1",
         ),
         (
             {},
@@ -72,16 +72,16 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
         (
             {"docker": "distribution"},
             {"packages": {"docker-ce": "5:28.5.2-1"}},
-            "docker-ce is there, and containers.docker",
+            "docker-ce is installed, but containers.docker",
         ),
         ({}, {"options": "{"}, "/etc/docker/daemon.json is no JSON"),
         ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
-        ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: put it right"),
-        ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: put it right"),
-        ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which says what of Docker's options is ours"),
-        ({}, {"snap": True}, "a Docker that is a snap is there"),
-        ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is there"),
-        ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs of /etc/docker/daemon.json has no /run"),
+        ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
+        ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: correct it"),
+        ({}, {"record": "{"}, "/var/lib/rigwright/containers/daemon.json, which lists the managed Docker options"),
+        ({}, {"snap": True}, "Docker is installed as a snap"),
+        ({}, {"packages": {"podman-docker": "5.4.2"}}, "podman-docker is installed"),
+        ({}, {"options": '{"cdi-spec-dirs": ["/opt/cdi"]}'}, "cdi-spec-dirs in /etc/docker/daemon.json lacks /run"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(keys: dict[str, Any], facts: dict[str, Any], said: str) -> None:
@@ -95,14 +95,14 @@ DOCKERD = "/usr/sbin/dockerd"
 @pytest.mark.parametrize(
     ("program", "words", "said"),
     [
-        ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is no package's"),
-        (DOCKERD, "--config-file /srv/d.json", "Docker's daemon is started with --config-file /srv/d.json"),
-        (DOCKERD, "--config-file=/srv/d.json", "Docker's daemon is started with --config-file /srv/d.json"),
+        ("/usr/local/bin/dockerd", "", "docker.service runs /usr/local/bin/dockerd, which is not from a package"),
+        (DOCKERD, "--config-file /srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
+        (DOCKERD, "--config-file=/srv/d.json", "the Docker daemon is started with --config-file /srv/d.json"),
         (DOCKERD, "--config-file=/etc/docker/daemon.json -H fd://", ""),
         (DOCKERD, "-H fd:// --containerd=/run/containerd/containerd.sock", ""),
-        (DOCKERD, "-H fd:// --log-driver=local", "Docker's daemon is started with a flag for log-driver"),
-        (DOCKERD, "--feature cdi=true", "Docker's daemon is started with a flag for features"),
-        (DOCKERD, "-DH fd:// --label a=b", "Docker's daemon is started with a flag for debug, labels"),
+        (DOCKERD, "-H fd:// --log-driver=local", "the Docker daemon is started with a flag for log-driver"),
+        (DOCKERD, "--feature cdi=true", "the Docker daemon is started with a flag for features"),
+        (DOCKERD, "-DH fd:// --label a=b", "the Docker daemon is started with a flag for debug, labels"),
         # of a runtime dockerd takes both
         (DOCKERD, "--add-runtime crun=/usr/bin/crun", ""),
     ],
@@ -121,7 +121,7 @@ def test_a_daemon_that_its_unit_starts_with_something_else_is_refused_before_it_
 
 def test_a_locked_docker_that_is_too_old_is_refused() -> None:
     (reason,) = reasons(rig(toolkit(), docker("25.0.5")), host())
-    assert reason.startswith("Docker 25.0.5 is locked, and specs of cards need 26.1")
+    assert reason.startswith("Docker 25.0.5 is locked, but CDI needs 26.1")
 
 
 def test_a_rig_without_cards_needs_no_toolkit() -> None:
@@ -151,12 +151,12 @@ def test_a_daemon_is_started_again_only_where_it_must(facts: dict[str, Any], ste
 @pytest.mark.parametrize(
     ("keys", "facts", "refused"),
     [
-        ({}, {"containers": ("web", "db")}, "on it run web, db"),
-        ({}, {"asked": False}, "it does not say what runs on it"),
+        ({}, {"containers": ("web", "db")}, "web, db are running"),
+        ({}, {"asked": False}, "it does not report what is running"),
         ({}, {}, ""),
         ({"restart": True}, {"containers": ("web",)}, ""),
         # kept by the daemon that ends, and not by the one that starts
-        ({}, {"containers": ("web",), "live_restore": True}, "on it run web"),
+        ({}, {"containers": ("web",), "live_restore": True}, "web are running"),
         ({"daemon": {"live-restore": True}}, {"containers": ("web",), "live_restore": True}, ""),
         ({}, {"containers": ("web",), "live_restore": True, "arguments": ("dockerd", "--live-restore")}, ""),
         # the daemon reads that one before it is started again
@@ -225,7 +225,7 @@ def test_sources_of_older_repositories_are_set_aside(file: str, text: str, left:
 def test_a_file_that_names_other_archives_too_is_left_to_its_owner() -> None:
     text = "deb http://archive.lan/debian trixie main\ndeb https://nvidia.github.io/nvidia-docker/debian11/amd64 /\n"
     (reason,) = reasons(rig(), host(sources=(SourceFile("/etc/apt/sources.list", text),)))
-    assert reason.startswith("/etc/apt/sources.list names https://nvidia.github.io/, and other archives")
+    assert reason.startswith("/etc/apt/sources.list names https://nvidia.github.io/ and other archives")
 
 
 def test_packages_that_cannot_stay_go() -> None:

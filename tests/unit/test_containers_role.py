@@ -96,7 +96,7 @@ def test_containers_that_have_started_meanwhile_are_not_ended(said: list[str], t
     running = host(docker_runs=True, containers=("own",))
     assert _take(OnHost(tmp_path, running), "restart", {}) is False
     assert asked(tmp_path) == []
-    assert said == ["[box] refused: containers have been started on Docker since this run began: own"]
+    assert said == ["[box] refused: Docker containers were started since this run began: own"]
     assert _take(OnHost(tmp_path, running, restart=True), "restart", {}) is True
 
 
@@ -109,7 +109,7 @@ def test_containers_that_have_started_meanwhile_are_not_ended_by_a_package(said:
     assert said == []
     assert _undisturbed(OnHost(tmp_path, live)) is False
     assert _undisturbed(OnHost(tmp_path, running)) is False
-    assert said[1:] == ["[box] refused: containers have been started on Docker since this run began: own"]
+    assert said[1:] == ["[box] refused: Docker containers were started since this run began: own"]
 
 
 def test_containers_that_are_to_outlive_their_daemon_do_so_from_this_restart_on(
@@ -130,14 +130,14 @@ def test_containers_that_are_to_outlive_their_daemon_do_so_from_this_restart_on(
 def test_a_daemon_that_does_not_start_with_its_options_is_said(said: list[str], tmp_path: Path) -> None:
     stand_in(tmp_path / "bin", "systemctl", "false")
     assert _take(OnHost(tmp_path, host(docker_runs=True)), "restart", {}) is False
-    assert said == ["[box] Docker's daemon does not take its options: read `journalctl -u docker.service`"]
+    assert said == ["[box] the Docker daemon rejects its options: see `journalctl -u docker.service`"]
 
 
 def test_a_daemon_that_is_down_is_started_and_one_that_stays_down_is_said(said: list[str], tmp_path: Path) -> None:
     assert _take(OnHost(tmp_path, host(), host(docker_runs=True)), "restart", {}) is True
     assert "systemctl enable -q --now docker.service" in asked(tmp_path)
     assert _take(OnHost(tmp_path, host()), "restart", {}) is False
-    assert said == ["[box] Docker's daemon does not run: read `journalctl -u docker.service`"]
+    assert said == ["[box] the Docker daemon is not running: see `journalctl -u docker.service`"]
 
 
 def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(said: list[str], tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_a_spec_that_stays_wrong_is_said_with_the_units_own_words(said: list[str
     assert said == []
     wrong = host(stale=("the spec has no card GPU-1",), refresh=((REFRESH_UNIT, "masked"), WATCHED[1]))
     assert _refresh(OnHost(tmp_path, wrong)) is False
-    assert said[:2] == ["[box] the spec of the cards is not right: the spec has no card GPU-1", "[box]   why"]
-    assert said[2].startswith(f"[box] {REFRESH_UNIT} is masked, and has to start at boot")
+    assert said[:2] == ["[box] the CDI spec is wrong: the spec has no card GPU-1", "[box]   why"]
+    assert said[2].startswith(f"[box] {REFRESH_UNIT} is masked, and must be enabled at boot")
 
 
 def test_what_the_operator_has_held_is_not_ours_to_let_go_of(said: list[str], tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_what_an_archive_has_dropped_comes_from_kept_files(said: list[str], tmp_
     one = OnHost(tmp_path, host())
     one.says = ["kept", *(f"Inst {name} (1.20.0-1 local-deb [amd64])" for name in FOUR)]
     assert _bring(one, wanted(one, toolkit()), kept=True) is True
-    assert said == ["[box] the archive has dropped container-toolkit 1.20.0: it comes from kept files"]
+    assert said == ["[box] the archive has dropped container-toolkit 1.20.0: using stored files"]
     script = one.jobs_run[1][1]
     assert f"{one.rig.roots.state}/kept/{toolkit().kept}/*.deb" in script
     assert f"{FOUR[0]}=1.20.0-1" not in script
@@ -234,4 +234,4 @@ def test_a_bundle_that_does_not_fit_is_said_so(said: list[str], tmp_path: Path) 
     one.says = ["kept", "E: Unable to correct problems, you have held broken packages."]
     assert _bring(one, bundled(one), kept=False) is False
     assert [line.partition(":")[0] for line in said] == ["[box] refused"] * 2
-    assert "where it is older than its own, make it again" in said[1]
+    assert "if it is older than the host's packages, make it again" in said[1]

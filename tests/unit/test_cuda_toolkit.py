@@ -151,4 +151,4 @@ def test_a_host_needs_room_for_ours_and_no_toolkit_of_its_own() -> None:
     assert refusals(desired(one, host), NOW) == []
     full = replace(host, disk_free_kib={**host.disk_free_kib, "/opt/rigwright": 2 * GIB})
     (line,) = refusals(desired(one, full), NOW)
-    assert line.startswith("/opt/rigwright has 2.0 GiB free, 3.0 GiB are needed")
+    assert line.startswith("/opt/rigwright has 2.0 GiB free, 3.0 GiB are required")

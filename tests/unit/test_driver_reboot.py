@@ -126,7 +126,7 @@ def test_while_a_stranger_holds_a_card_nothing_is_stopped(on: Callable[[Host], H
     assert reboot(host, "why", ()) is False
     assert said == [
         "[box] no reboot: pid 7 (train, in /user.slice/x) holds /dev/nvidia0",
-        "[box] end these, or wait for them, and run again",
+        "[box] stop these, or wait for them, then run it again",
     ]
     assert len(host.commands) == 1
 
@@ -147,7 +147,7 @@ def test_what_runs_on_another_card_stops_a_reboot_whatever_is_lent(on: Callable[
 
 def test_who_uses_lent_cards_is_named_where_consent_is_missing(on: Callable[[Host], Host]) -> None:
     asked, *ended = needed(Shell(on(Host(STRANGER, cards=LENT))), "why", (0,))
-    assert asked.startswith("needs a reboot: why. Deploy again with --reboot")
+    assert asked.startswith("needs a reboot: why. Re-run deploy with --reboot")
     assert ended == [BORROWED]
     unasked = on(Host(STRANGER))
     assert needed(Shell(unasked), "why", ()) == [asked]
@@ -169,7 +169,7 @@ def test_a_host_that_goes_down_and_has_no_answer_is_not_back(on: Callable[[Host]
 
 def test_a_host_that_does_not_go_down_is_given_up(on: Callable[[Host], Host], said: list[str]) -> None:
     host = on(Host(down=2 * PATIENCE))
-    with pytest.raises(Lost, match=f"it has not gone down within {PATIENCE} s"):
+    with pytest.raises(Lost, match=f"it did not go down within {PATIENCE} s"):
         reboot(host, "why", ())
     assert PATIENCE < host.now - host.told < PATIENCE + 5
 

@@ -79,7 +79,7 @@ def test_a_hold_that_is_gone_is_put_back_without_apt_get(said: list[str], tmp_pa
     assert (one.jobs_run, told(tmp_path)) == ([], ["apt-mark hold libcuda1"])
     stays = OnHost(tmp_path, LOCKED, loose)
     assert _hold(stays) is False
-    assert said == ["[box] the driver is not whole: libcuda1 is not held"]
+    assert said == ["[box] the driver is incomplete: libcuda1 is not held"]
 
 
 def test_packages_that_were_not_there_are_ours(said: list[str], tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_what_an_earlier_run_has_begun_is_watched_first(
 def test_a_host_that_is_still_not_whole_says_what_it_lacks(said: list[str], tmp_path: Path) -> None:
     one = OnHost(tmp_path, LOCKED, there(), replace(WHOLE, kernel_modules=((KERNEL, NEW), (NEXT, ""))))
     assert _bring(one) is False
-    assert said == [f"[box] the driver is not whole: kernel {NEXT} has no module, {NEW} is required"]
+    assert said == [f"[box] the driver is incomplete: kernel {NEXT} has no module, {NEW} is required"]
 
 
 def test_what_is_there_and_was_never_ours_is_held_and_written_down_without_apt(said: list[str], tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_the_archive_has_dropped_comes_from_kept_files(said: list[str], tmp
     script = _installation(one, kept)
     assert script is not None
     assert f"install {one.store}/{NEW}/*.deb\n" in script
-    assert said == [f"[box] the archive has dropped {NEW}: it comes from kept files"]
+    assert said == [f"[box] the archive has dropped {NEW}: using stored files"]
     assert f"cd {one.store}/{NEW} && sha256sum" in one.jobs_run[0][1]
     # and only files of the driver that is wanted
     other_kept = OnHost(tmp_path, LOCKED, replace(there(), kept=(OLD,)))

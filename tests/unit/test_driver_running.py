@@ -40,7 +40,7 @@ LOOSE = replace(WHOLE, held=WHOLE.held - {"libcuda1"})
 def test_a_reboot_needs_consent(said: list[str], reboots: list[str], tmp_path: Path) -> None:
     assert _run(OnHost(tmp_path, LOCKED, STUCK)) is False
     assert reboots == []
-    assert said[0].startswith(f"[box] needs a reboot: the module {OLD} is loaded, {NEW} is installed. Deploy again")
+    assert said[0].startswith(f"[box] needs a reboot: the module {OLD} is loaded, {NEW} is installed. Re-run deploy")
 
 
 def test_with_consent_the_driver_runs_after_it(said: list[str], reboots: list[str], tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_reboot_that_does_not_help_is_said_and_not_repeated(
     assert len(reboots) == 1
     assert said == [
         f"[box] after the reboot, the running kernel {KERNEL} has no module {NEW} (kernel {KERNEL} came up, and {NEXT} "
-        "is the newest one): see what the boot loader starts"
+        "is the newest one): check what the boot loader starts"
     ]
 
 
@@ -75,7 +75,7 @@ def test_options_come_into_force_by_a_reboot_and_one_that_does_not_is_named(
     assert _run(OnHost(tmp_path, wanted, before, consent=True)) is False
     why = "the module is loaded with NVreg_EnableResizableBar=0, 1 is declared"
     assert reboots == [why, why]
-    assert said == [f"[box] after the reboot, {why}: take it out of driver.module_options"]
+    assert said == [f"[box] after the reboot, {why}: remove it from driver.module_options"]
 
 
 @pytest.mark.parametrize("facts", [BARE, replace(WHOLE, devices=False)], ids=["no module", "no device files"])

@@ -50,5 +50,5 @@ def test_nothing_that_is_there_is_told_too(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_content_is_not_told_is_refused() -> None:
-    with pytest.raises(ValueError, match="did not tell what is in /srv/x"):
+    with pytest.raises(ValueError, match="did not report what is in /srv/x"):
         Entries().read(telling(("there", "/srv/x", "81a4", "root", "root")))

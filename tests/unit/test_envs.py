@@ -105,8 +105,8 @@ def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
     ("changes", "said"),
     [
         ({"envs": ["demo-env"]}, 'envs[0]: no environment is called "demo-env"; did you mean "demo"?'),
-        ({"envs": ["demo", "demo"]}, "envs[1]: demo is there twice"),
-        ({"envs": ["plain"]}, "envs[0]: plain is an engine's name, too: what is installed would lie in one place"),
+        ({"envs": ["demo", "demo"]}, "envs[1]: demo is listed twice"),
+        ({"envs": ["plain"]}, "envs[0]: plain is an engine's name, too: both would be installed in one place"),
     ],
 )
 def test_what_cannot_be_had_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:

@@ -143,7 +143,7 @@ def test_shared_weights_keep_their_port(box: Box) -> None:
     (line,) = box.refusal(
         instances=TWINS, share=share, gateway={"listeners": {"lan": {"address": "192.0.2.7", "port": 8090}}}
     )
-    assert line.endswith("gateway.listeners.lan.port: 8090 is the port on which weights are shared: choose another")
+    assert line.endswith("gateway.listeners.lan.port: 8090 is the port for sharing weights: choose another")
 
 
 def test_all_of_ipv6_is_all_there_is() -> None:

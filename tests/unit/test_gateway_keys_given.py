@@ -82,7 +82,7 @@ def test_a_router_that_runs_is_given_them_once(host: GatewayHost, file: Path, mo
     assert len(carry_out(host, gateway.keys, file=str(file))) == 2
     assert (host.reloads, host.keys_record) == ([ROUTER_UNIT], keyring.digest(KEYS))
     assert carry_out(host, gateway.keys, file=str(file)) == []
-    assert quiet == ["1 key of the gateway, as they should be"]
+    assert quiet == ["1 key of the gateway, up to date"]
     # one that began before they were brought, as after a run that was killed between the two
     host.keys_record_path.unlink()
     assert len(carry_out(host, gateway.keys, file=str(file))) == 1
@@ -307,7 +307,7 @@ def test_certificates_are_made_once_and_again_for_other_names(
     assert mode(path) == "600"
     text = path.read_text()
     assert carry_out(host, gateway.certificates, wanted=[lan]) == []
-    assert quiet == ["1 certificate will do"]
+    assert quiet == ["1 certificate up to date"]
     carry_out(host, gateway.certificates, wanted=[Wanted("lan", ("10.0.0.5", "gpu", "gpu.lan"))])
     assert path.read_text() != text
     # it is given with the next reload, and then no more

@@ -90,7 +90,7 @@ def test_what_is_no_text_is_refused(box: Box, key: object) -> None:
 @pytest.mark.parametrize("other", [{"ssh_known_hosts_file": "x"}, {"ssh_strict_host_key_checking": "no"}])
 def test_a_declared_key_is_the_only_authority(box: Box, other: dict[str, object]) -> None:
     (line,) = box.refusal(ssh_host_key=GOOD, **other)
-    assert line.endswith(f"box.{next(iter(other))}: does not go with ssh_host_key: that key alone is accepted")
+    assert line.endswith(f"box.{next(iter(other))}: conflicts with ssh_host_key: only that key is accepted")
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_host_key_shows_what_to_declare_and_logs_in_nowhere(
     declare(box, host, ssh_host_key=None)
     done = asked(box, home)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith(f"{shown}which nobody has vouched for\n")
+    assert done.stdout.startswith(f"{shown}which is unverified\n")
     assert done.stdout.splitlines()[-1] == line
     (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{host.port} {host.host_key}\n")
     done = asked(box, home)

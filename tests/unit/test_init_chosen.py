@@ -104,7 +104,7 @@ def test_a_need_that_nothing_answers_is_said_and_nothing_is_written(
     init: Init, box: Box, options: list[str], said: str
 ) -> None:
     done = init("root@box", *options)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.output.splitlines()[-1]
     assert not (box.folder / "box.py").exists()
 
@@ -163,7 +163,8 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
     done = init("root@box", "--variant", "llamacpp/one", "--serve")
     assert done.exit_code == 1
     assert (
-        done.output.splitlines()[-1] == "Error: box.py is written, and `./rig validate box.py` has failed; above is why"
+        done.output.splitlines()[-1]
+        == "Error: box.py is written, and `./rig validate box.py` has failed, as said above"
     )
     assert ran.verbs == ["validate"]
 

@@ -27,7 +27,7 @@ def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) ->
 def test_an_inventory_without_entries_is_refused(box: Box, entries: object) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group(entries)
-    assert str(ended.value.code).startswith(f"{box.inventory}: hosts(): must be given a table of at least one rig")
+    assert str(ended.value.code).startswith(f"{box.inventory}: hosts(): must be a table of at least one rig")
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5, [("cards", [])]], ids=repr)
@@ -158,14 +158,14 @@ def test_a_rig_is_called_what_a_host_can_be_called(box: Box, name: str) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group({name: entry()})
     shown = name.replace("\n", "\\n") or "''"
-    assert ended.value.code == f"{box.inventory}: {shown}: is no name for a rig: must be {NAME_RULE}"
+    assert ended.value.code == f"{box.inventory}: {shown}: is not a valid rig name: must be {NAME_RULE}"
 
 
 @pytest.mark.parametrize("name", [5, None, True, (1, 2)], ids=repr)
 def test_a_rig_is_named_by_text(box: Box, name: object) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group({name: entry()})
-    assert ended.value.code == f"{box.inventory}: {name}: is no name for a rig: must be text"
+    assert ended.value.code == f"{box.inventory}: {name}: is not a valid rig name: must be text"
 
 
 @pytest.mark.parametrize("key", [5, None, 1.5, True, b"cards", (1, 2), "\ud800"], ids=ascii)
@@ -193,8 +193,8 @@ def test_two_rigs_that_are_one_machine_are_refused(box: Box) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group({"a": entry(), "b": entry(**other), "c": entry(ssh_port=22), "192.0.2.7": entry(**other)})
     lines = str(ended.value.code).splitlines()
-    assert f"{box.inventory}: c.ssh_hostname: 192.0.2.7 is already the machine of a" in lines
-    assert f"{box.inventory}: 192.0.2.7.ssh_hostname: 192.0.2.7 is already the machine of b" in lines
+    assert f"{box.inventory}: c.ssh_hostname: 192.0.2.7 is already the address of a" in lines
+    assert f"{box.inventory}: 192.0.2.7.ssh_hostname: 192.0.2.7 is already the address of b" in lines
 
 
 def test_mistakes_of_all_rigs_are_told_at_once(box: Box) -> None:

@@ -50,7 +50,7 @@ def test_slots_are_lent(box: Box) -> None:
     [
         (
             {"lent": [1, 2], "instances": ONE_OF_THEM},
-            "instances.chat.cards: card 2 is lent: take it out of lent, or name another",
+            "instances.chat.cards: card 2 is lent: remove it from lent, or choose another",
         ),
         ({"lent": [4]}, "lent[0]: no card 4: the rig declares 4 cards, counted from 0"),
         ({"lent": [3, 1, 3]}, "lent[2]: card 3 is already named"),
@@ -192,7 +192,7 @@ def test_a_host_does_not_go_back_to_what_served_on_a_card_that_is_lent_now() -> 
     there = Served(generations=(replace(kept(1), unit_states=(unit_state,)), kept(2)), current=2)
     assert refusal(there, 1, ()) == refusal(there, 1, (1, 3)) == ""
     assert refusal(there, 1, (1, 2)) == (
-        "generation 1 has rigwright-chat.service on card 2, which is lent: take it out of lent, or name another "
+        "generation 1 has rigwright-chat.service on card 2, which is lent: remove it from lent, or choose another "
         "generation"
     )
 

@@ -141,9 +141,9 @@ def test_any_other_source_is_refused(tmp_path: Path, source: str) -> None:
 def test_one_name_twice_is_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "a.lock.toml"
     twice = lock_text(SOURCE_ROW, WEIGHT_ROW, WEIGHT_ROW)
-    assert refusal(tmp_path, twice) == [f"{path}: artefact.small: is there twice"]
+    assert refusal(tmp_path, twice) == [f"{path}: artefact.small: is listed twice"]
     (tmp_path / "b.lock.toml").write_text(lock_text(SOURCE_ROW))
-    assert refusal(tmp_path, LOCK) == [f"{tmp_path / 'b.lock.toml'}: artefact.engine-source: is there twice"]
+    assert refusal(tmp_path, LOCK) == [f"{tmp_path / 'b.lock.toml'}: artefact.engine-source: is listed twice"]
 
 
 def test_a_later_folders_row_is_over_an_earlier_ones(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_same_rows_are_the_same_bytes_in_whatever_order_they_come() -> None:
 def test_a_file_twice_in_a_group_is_refused_and_a_name_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.lock.toml"
     twice = text([wheel("tool"), wheel("tool")], "x")
-    assert refusal(tmp_path, twice) == [f"{path}: artefact.tools.tool-1.0-py3-none-any.whl: is there twice"]
+    assert refusal(tmp_path, twice) == [f"{path}: artefact.tools.tool-1.0-py3-none-any.whl: is listed twice"]
     both = [wheel("tool"), wheel("tool", group="more"), wheel("tool", group=None)]
     assert load(tmp_path, text(both, "x")).artefacts == {"tool": both[2]}
 

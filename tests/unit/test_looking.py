@@ -65,7 +65,7 @@ def test_a_connection_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 
     made = box(monkeypatch, [])
     monkeypatch.setattr(root, "run", gone)
-    with pytest.raises(click.ClickException, match="box: the connection is gone: Socket is closed"):
+    with pytest.raises(click.ClickException, match="box: the connection was lost: Socket is closed"):
         made.facts()
 
 

@@ -140,7 +140,7 @@ def spellings(name: str) -> list[str]:
 @given(twins=st.tuples(names, st.integers(0, 2)).map(lambda one: (one[0], spellings(one[0])[one[1]])))
 def test_one_machine_is_no_two_rigs_however_it_is_spelt(place: Box, twins: tuple[str, str]) -> None:
     told = lines(place, {"a": entry(ssh_hostname=twins[0]), "b": entry(ssh_hostname=twins[1])})
-    assert told == [f"b.ssh_hostname: {twins[1]} is already the machine of a"]
+    assert told == [f"b.ssh_hostname: {twins[1]} is already the address of a"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_one_machine_is_no_two_rigs_however_it_is_spelt(place: Box, twins: tuple
 )
 def test_addresses_of_one_machine_are_one(place: Box, one: str, other: str) -> None:
     (told,) = lines(place, {"a": entry(ssh_hostname=one), "b": entry(ssh_hostname=other)})
-    assert told == f"b.ssh_hostname: {other} is already the machine of a"
+    assert told == f"b.ssh_hostname: {other} is already the address of a"
 
 
 @pytest.mark.parametrize("good", ["box", "box.lan.", "my_alias", "192.0.2.7", "::1", "fe80::1%eth0", "xn--a-1"])
@@ -173,7 +173,7 @@ def test_one_name_in_two_groups_is_refused_where_it_is_two_rigs(place: Box) -> N
     one, other = "a = hosts({'box': E})\n", "b = hosts({'box': {**E, 'ssh_hostname': 'h2.lan'}})\n"
     assert "rig.py: box: is declared twice" in load(one + other)
     assert load(one + "b = hosts({'box': E})\nc = ['box']\nd = a\n") == "valid"
-    assert "is already the machine of box" in load(one + "b = hosts({'box2': E})\n")
+    assert "is already the address of box" in load(one + "b = hosts({'box2': E})\n")
 
 
 def test_a_mistake_in_keys_beside_the_rigs_is_told_once_and_where_it_stands(place: Box) -> None:

@@ -75,7 +75,7 @@ PROGRAMS = {
     "class Own(BaseException): pass\nraise Own('mine')": "Own: mine",
     "class Mute(Exception):\n    def __str__(self): raise ValueError\nraise Mute": "Mute",
     "import gevent; raise gevent.GreenletExit('g')": "GreenletExit: g",
-    "raise SystemExit": "ends without hosts",
+    "raise SystemExit": "defines no hosts",
     "def f(): return f()\nf()": "RecursionError: maximum recursion depth exceeded",
 }
 
@@ -85,7 +85,7 @@ def test_whatever_an_inventory_raises_is_said_in_one_line(tmp_path: Path, progra
     path = tmp_path / "rig.py"
     path.write_text(program)
     done = CliRunner().invoke(main, ["validate", str(path)])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert f"Error: {path}: {PROGRAMS[program]}" in done.output
 
 

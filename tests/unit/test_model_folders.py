@@ -29,9 +29,15 @@ def selection(paths: tuple[str, ...] = WHOLE, lenient: bool = False) -> Selectio
 
 REFUSED: dict[str, tuple[str, str]] = {
     "neither": ('draft = "x"', "models.m: {'draft': 'x'} is refused: must be given file or folder"),
-    "both": ('file = "x"\nfolder = "y"', "models.m.folder: 'y' is refused: must be left out: a model has file or"),
+    "both": (
+        'file = "x"\nfolder = "y"',
+        "models.m.folder: 'y' is refused: must be omitted: a model has either file or",
+    ),
     "a path": ('folder = "x:y"', "models.m.folder: 'x:y' is refused: must be letters, digits, dots and dashes"),
-    "a projector": ('folder = "x"\nmmproj = "x"', "models.m.mmproj: 'x' is refused: must be left out: a folder has"),
+    "a projector": (
+        'folder = "x"\nmmproj = "x"',
+        "models.m.mmproj: 'x' is refused: must be omitted: a folder contains",
+    ),
     "a file to guess": ('folder = "x"\ndraft = "x:y"', "models.m.draft: 'x:y' is refused: must be an input without a"),
 }
 

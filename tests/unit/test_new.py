@@ -85,7 +85,7 @@ def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
 
 
 def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None:
-    assert "--from-dir FOLDER   # hash the folder mine" in made(inventory, "model", "mine")
+    assert "--from-dir FOLDER   # hash its folder mine" in made(inventory, "model", "mine")
     made(inventory, "variant", "vllm/mine", "--like", "vllm/qwen3-8b-per-card", "--model", "mine", "--cards", "2")
     lock(inventory.parent, mine=[])
     (instance,) = declared(inventory, "vllm/mine", 2).instances
@@ -114,11 +114,11 @@ def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> No
     ("words", "said"),
     [
         (("model", "a b"), "'a b' is refused: must be letters, digits, dots and dashes"),
-        (("model", "Qwen3-8B"), "models.Qwen3-8B is there already"),
+        (("model", "Qwen3-8B"), "models.Qwen3-8B already exists"),
         (("model", "mine", "--repository", "nope"), "inputs.mine.repository: 'nope' is refused: must be owner/name"),
         (("variant", "mine", "--like", "vllm/dual"), "'mine' is refused: must be engine/name"),
-        (("variant", "vllm/dual", "--like", "vllm/dual"), "variants.vllm/dual is there already"),
-        (("variant", "sglang/default", "--like", "vllm/dual"), "blocked.sglang/default is there already"),
+        (("variant", "vllm/dual", "--like", "vllm/dual"), "variants.vllm/dual already exists"),
+        (("variant", "sglang/default", "--like", "vllm/dual"), "blocked.sglang/default already exists"),
         (
             ("variant", "vllm/mine", "--like", "vllm/daul"),
             'no variant is called "vllm/daul"; did you mean "vllm/dual"?',

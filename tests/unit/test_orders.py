@@ -84,18 +84,18 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ("_sudo=no", ["_sudo: 'no' is refused: must be True or False"]),
         ("_sudo_user=root", ['_sudo_user: unknown key; did you mean "ssh_user"?']),
         ("rig=x", ["rig: unknown key"]),
-        ("to=3", ["to: goes with verb=rollback, not with verb=deploy"]),
-        ("driver=true", ["driver: goes with verb=rollback, not with verb=deploy"]),
-        ("verb=upgrade keep_weights=true", ["keep_weights: goes with verb=remove, not with verb=upgrade"]),
-        ("verb=remove reboot=true", ["reboot: does not go with verb=remove"]),
-        ("verb=rollback reboot=true", ["reboot: goes with driver=true: another generation needs none"]),
+        ("to=3", ["to: needs verb=rollback, not verb=deploy"]),
+        ("driver=true", ["driver: needs verb=rollback, not verb=deploy"]),
+        ("verb=upgrade keep_weights=true", ["keep_weights: needs verb=remove, not verb=upgrade"]),
+        ("verb=remove reboot=true", ["reboot: conflicts with verb=remove"]),
+        ("verb=rollback reboot=true", ["reboot: needs driver=true: another generation needs no reboot"]),
         (f"expect={DIGEST[1:]}", [f"expect: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits that"]),
         (f"expect=x{DIGEST[1:]}", [f"expect: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits that"]),
         ("expect=", ["expect: '' is refused: must be the 64 hexadecimal digits that"]),
         ("expect=5", ["expect: 5 is refused: must be the 64 hexadecimal digits that"]),
-        (f"verb=rollback expect={DIGEST}", ["expect: goes with verb=deploy or upgrade, not with verb=rollback"]),
-        (f"verb=remove expect={DIGEST}", ["expect: goes with verb=deploy or upgrade, not with verb=remove"]),
-        ("verb=rollback driver=true to=3", ["to: is a generation's number: it does not go with driver=true"]),
+        (f"verb=rollback expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=rollback"]),
+        (f"verb=remove expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=remove"]),
+        ("verb=rollback driver=true to=3", ["to: is a generation's number, and conflicts with driver=true"]),
         *(
             (f"switch={one}", [f"switch: {shown} is refused: must be INSTANCE:ENGINE/NAME, an instance and a variant"])
             for one, shown in (
@@ -107,7 +107,7 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
                 ("true", "True"),
             )
         ),
-        ("verb=upgrade switch=chat:e/n", ["switch: goes with verb=deploy, not with verb=upgrade"]),
+        ("verb=upgrade switch=chat:e/n", ["switch: needs verb=deploy, not verb=upgrade"]),
         (
             "verb=rolback reboot=no rebot=true",
             [

@@ -136,7 +136,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         (changed(b"+++ b", b"*** b"), "does not begin with +++"),
         (changed(b"index ", b"old mode 100644\nnew mode 100755\nindex "), "line 2 is nothing of"),
         (DIFF + b"GIT binary patch\n", "line 15 is nothing of"),
-        (DIFF + DIFF, "pkg/numbers.txt is there twice"),
+        (DIFF + DIFF, "pkg/numbers.txt is listed twice"),
         (DIFF[: DIFF.index(b"@@")], "has no hunks"),
         (
             changed(b"-two\n+2\n+and a half\n", b" two\n").replace(b"1,4", b"1,3").replace(b"+8,2", b"+7,2"),

@@ -73,7 +73,7 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"diff": None}, {}, "given a diff, or a file of demo/words.py"),
         ({"verdict": "included"}, {}, "without diff and targets: its verdict is included"),
         ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "demo/words.py is not changed"),
-        ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is there twice"),
+        ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is listed twice"),
         ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "words.py/x is below another one of them"),
         ({"targets": [TARGET | {"path": "d" * 201}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "d/" * 500 + "x"}]}, {}, "is too long"),
@@ -176,7 +176,7 @@ def patches(tmp_path: Path) -> dict[str, Patch]:
     [
         (["louder", "more"], []),
         (["lauder"], ['no patch is called "lauder"; did you mean "louder"?']),
-        (["louder", "louder"], ["patch louder is there twice"]),
+        (["louder", "louder"], ["patch louder is listed twice"]),
         (["louder", "softer"], ["patches louder and softer both change demo/words.py"]),
         (["louder", "below"], ["patch below brings demo/words.py/x, which is below a file of another patch"]),
         (["old", "elsewhere"], ["is for demo 0.9, and the env has 1.0", "is of llama.cpp, and the env has none"]),

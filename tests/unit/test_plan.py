@@ -63,11 +63,11 @@ def test_on_a_converged_host_nothing_will_be_done() -> None:
 def test_on_a_blank_host_everything_will_be_done_in_the_order_of_the_deploy() -> None:
     done = made(Served(), facts(missing_packages=("curl", "cmake")))
     assert done.steps == (
-        Step("base", "packages curl, cmake", "not installed; versions are apt's"),
-        Step("tools", "host tools", f"{TOOLS.folder} is not there"),
+        Step("base", "packages curl, cmake", "not installed; versions chosen by apt"),
+        Step("tools", "host tools", f"{TOOLS.folder} is missing"),
         Step(
             *("engines", "compile engine-source 1.0 for the CPU"),
-            *("no build with these inputs (0123456789ab) is there", SOURCE.size),
+            *("no build of these inputs (0123456789ab) exists", SOURCE.size),
         ),
         Step("weights", "small-q4.gguf", "not there", artefact().size),
         Step("serving", "write generation 1", "the first one"),
@@ -87,8 +87,8 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     "another rig": (
         {"generations": (kept(1),), "loaded": "x"},
         [
-            ("write generation 2", "generation 1 serves something else"),
-            ("activate generation 2", "systemd has to read it"),
+            ("write generation 2", "generation 1 differs"),
+            ("activate generation 2", "systemd has to load it"),
         ],
         (),
     ),
@@ -151,8 +151,8 @@ def test_what_a_host_serves_decides_what_will_be_done_and_who_notices(host: str)
     ("there", "why", "fetched"),
     [
         ({}, "not there", 2097152),
-        ({WEIGHT: 1048576}, "1,048,576 of 2,097,152 bytes are there", 1048576),
-        ({WEIGHT: 2097151}, "2,097,151 of 2,097,152 bytes are there", 1),
+        ({WEIGHT: 1048576}, "1,048,576 of 2,097,152 bytes are present", 1048576),
+        ({WEIGHT: 2097151}, "2,097,151 of 2,097,152 bytes are present", 1),
     ],
 )
 def test_of_a_weight_only_what_is_missing_is_fetched(there: dict[str, int], why: str, fetched: int) -> None:
@@ -167,7 +167,7 @@ def test_an_engine_for_cards_says_which() -> None:
     steps = plan(desired(one, ready()), converged(AIM)).steps
     (step,) = [step for step in steps if step.role == "engines"]
     assert step.what == "compile engine-source 1.0 for cards sm 75-real;86-real"
-    assert step.why == f"no build with these inputs ({made_of.digest}) is there"
+    assert step.why == f"no build of these inputs ({made_of.digest}) exists"
 
 
 def test_an_engine_whose_modes_were_changed_is_not_compiled_again() -> None:
@@ -186,7 +186,7 @@ def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
 def test_tools_of_another_lock_are_installed_anew() -> None:
     other = tools(RIG, facts())
     assert other.folder != TOOLS.folder
-    assert made(tools=other).steps[0] == Step("tools", "host tools", f"{other.folder} is not there")
+    assert made(tools=other).steps[0] == Step("tools", "host tools", f"{other.folder} is missing")
 
 
 def test_with_a_bundle_the_plan_says_where_things_come_from() -> None:
@@ -201,13 +201,13 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
     "none": (
         host(kernel_modules=((KERNEL, ""),)),
         {},
-        [(f"install driver 580 {FROM_UBUNTU}", "there is none")],
+        [(f"install driver 580 {FROM_UBUNTU}", "installed: none")],
     ),
     "an old one that runs": (
         host(**installed("Debian", "535.1.1-1", "libcuda1"), module="535.1.1"),
         {"reboot": True},
         [
-            (f"install driver 580 {FROM_UBUNTU}", "there is 535.1.1 with proprietary modules from Debian"),
+            (f"install driver 580 {FROM_UBUNTU}", "installed: 535.1.1 with proprietary modules from Debian"),
             ("reboot", "the proprietary module 535.1.1 stays loaded until then"),
         ],
     ),
@@ -224,7 +224,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
     "one that nobody has written down": (
         replace(DRIVEN, recorded=()),
         {},
-        [(f"complete driver 580 {FROM_UBUNTU}", "what is there is not written down")],
+        [(f"complete driver 580 {FROM_UBUNTU}", "what is installed is not recorded")],
     ),
     "one that does not run": (
         replace(DRIVEN, module="580.105.08"),
@@ -232,7 +232,7 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
         [
             (
                 "reboot",
-                "the module 580.105.08 is loaded, and 580.159.03 is installed; without --reboot the deploy ends there",
+                "the module 580.105.08 is loaded, 580.159.03 is installed; without --reboot the deploy stops there",
             )
         ],
     ),
@@ -242,8 +242,8 @@ DRIVERS: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
         [
             (
                 "reboot",
-                "the module is loaded with NVreg_EnableResizableBar=0, and 1 is declared; without --reboot the deploy "
-                "ends there",
+                "the module is loaded with NVreg_EnableResizableBar=0, 1 is declared; without --reboot the deploy "
+                "stops there",
             )
         ],
     ),

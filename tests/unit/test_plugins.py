@@ -76,7 +76,7 @@ def refused(folder: Path, plugins: list[str], **changes: object) -> list[str]:
     ("plugins", "changes", "said"),
     [
         (["loader"], {}, 'no plugin is called "loader"; did you mean "louder"?'),
-        (["louder", "louder"], {}, "plugin louder is there twice"),
+        (["louder", "louder"], {}, "plugin louder is listed twice"),
         (["louder"], {"input": "luder"}, 'plugin louder: no locked plugin is called "luder"; did you mean "louder"?'),
         (["louder"], {"of": "other"}, "plugin louder is of other, and env has none"),
         (["louder"], {"versions": ["2.1"]}, "plugin louder is for demo 2.1, and env has 2.0"),

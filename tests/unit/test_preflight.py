@@ -76,21 +76,21 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"users": (Account(MOVED, True, ("sh (pid 7)", "llama-server (pid 8, a.service)")),)},
-        ["the home of the user rigwright-chat is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop these"],
+        ["the home of the user rigwright-chat is /srv/x", "sh (pid 7), llama-server (pid 8, a.service)", "stop them"],
     ),
     ({"foreign_roots": (("/srv/models", "ops", 0o755),)}, ["/srv/models is ops's with mode 755", "in roots"]),
     ({"foreign_roots": (("/srv/models", "root", 0o775),)}, ["/srv/models is root's with mode 775", "in roots"]),
-    ({"elsewhere": "/etc/other"}, ["served from /etc/other", "roots.config"]),
-    ({"kernel": "5.10.0-28-amd64"}, ["the kernel is 5.10.0-28-amd64", "at least 5.15"]),
+    ({"elsewhere": "/etc/other"}, ["configuration in /etc/other", "roots.config"]),
+    ({"kernel": "5.10.0-28-amd64"}, ["kernel 5.10.0-28-amd64", "at least 5.15"]),
     ({"kernel": "5.15.167.4-microsoft-standard-WSL2"}, ["Windows Subsystem for Linux", "on the machine itself"]),
     ({"kernel": "6.6.0-22621-Microsoft"}, ["Windows Subsystem for Linux"]),
     ({"linked_roots": ("/srv/models",)}, ["/srv/models is a symbolic link"]),
     ({"cuda_version": ""}, ["no CUDA toolkit at /opt/cuda", "plain", "cuda_root"]),
     ({"listeners": (Listener(8020, "nginx", "nginx.service"),)}, ["port 8020 of instance chat", "nginx.service"]),
-    ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "taken by python3:"]),
+    ({"listeners": (Listener(8020, "python3", ""),)}, ["port 8020 of instance chat", "in use by python3:"]),
     ({"listeners": (Listener(8020, "systemd", "cups.service"),)}, ["port 8020 of instance chat", "cups.service"]),
-    ({"disk_free_kib": space(models=0.5)}, ["/srv/models has 0.5 GiB free", "1.0 GiB are needed"]),
-    ({"disk_free_kib": space(state=6.5)}, ["/var/lib/rigwright has 6.5 GiB free", "7.0 GiB are needed"]),
+    ({"disk_free_kib": space(models=0.5)}, ["/srv/models has 0.5 GiB free", "1.0 GiB are required"]),
+    ({"disk_free_kib": space(state=6.5)}, ["/var/lib/rigwright has 6.5 GiB free", "7.0 GiB are required"]),
 ]
 
 
@@ -130,7 +130,7 @@ def test_everything_in_the_way_is_told_at_once() -> None:
     reasons = refusals(comes_to(box(), host, CUDA), NOW)
     begins = [
         "debian 11",
-        "the processor",
+        "the CPU architecture",
         "systemd",
         "not root",
         "0.0 GiB of memory",
@@ -218,7 +218,7 @@ def test_the_space_for_all_missing_weights_is_summed() -> None:
     made = rig(instance("a", parts=parts(large[0])), instance("b", parts=parts(large[1]), port=8021))
     host = facts(disk_free_kib=space(models=20.5))
     (reason,) = refusals(comes_to(made, host), NOW)
-    assert "/srv/models has 20.5 GiB free, 21.0 GiB are needed" in reason
+    assert "/srv/models has 20.5 GiB free, 21.0 GiB are required" in reason
     there = replace(host, weight_bytes=MappingProxyType({made.weight_path(large[0]): large[0].size}))
     assert refusals(comes_to(made, there), NOW) == []
 
@@ -261,7 +261,7 @@ def bundled(*systems: str) -> Rig:
         (
             ("debian-13",),
             ("cmake", "curl"),
-            "cmake, curl must be installed, and /home/ops/bundle has packages of",
+            "cmake, curl must be installed, but /home/ops/bundle has packages of",
         ),
         (("debian-1", "ubuntu-24.04"), ("curl",), "has packages of debian-1, ubuntu-24.04: "),
         ((), ("curl",), "has packages of no system: make it again with `rigwright bundle --system debian-12`"),

@@ -36,12 +36,12 @@ def test_what_is_no_login_is_refused_without_repeating_it(box: Box, text: str | 
 
 def test_a_login_for_a_registry_over_plain_http_is_refused(box: Box) -> None:
     (line,) = box.refusal(registries=LAN, mirrors={**MIRRORS, "lan": ["http://registry.lan"]})
-    assert "box.registries.lan: http://registry.lan is plain http, where everyone on the way can read" in line
+    assert "box.registries.lan: http://registry.lan is plain http, which sends the login" in line
 
 
 def test_a_login_for_nowhere_is_refused(box: Box) -> None:
     (line,) = box.refusal(registries=LAN, mirrors={"store": MIRRORS["store"]})
-    assert "box.registries.lan: nobody knows where it is: name it among the mirrors" in line
+    assert "box.registries.lan: its address is unknown: add it to mirrors" in line
 
 
 def test_a_registry_that_everybody_knows_needs_no_mirror(box: Box) -> None:

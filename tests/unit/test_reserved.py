@@ -166,7 +166,7 @@ def test_a_launcher_in_a_catalogue_is_refused_with_where_it_stands_and_what_is_a
         f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: "
         "options.CMAKE_CXX_COMPILER_LAUNCHER = '/tmp/own' may name a program or a file to CMake"
     )
-    assert line.endswith('only an inventory may: "allow": ["options.CMAKE_CXX_COMPILER_LAUNCHER"]')
+    assert line.endswith('only an inventory may allow it: "allow": ["options.CMAKE_CXX_COMPILER_LAUNCHER"]')
 
 
 def test_a_flag_that_names_a_folder_is_refused_and_the_inventory_can_allow_it(box: Box) -> None:
@@ -181,7 +181,7 @@ def test_a_flag_that_names_a_folder_is_refused_and_the_inventory_can_allow_it(bo
 def test_what_is_allowed_for_nothing_is_refused_with_the_nearest_name(box: Box) -> None:
     declared(box, "context = 4096\n", CACHE)
     first, second = sorted(box.refusal(instances=chat(), allow=["flags.slot-save-pth"]))
-    assert 'allow[0]: "flags.slot-save-pth" is needed by nothing' in first
+    assert 'allow[0]: "flags.slot-save-pth" is not needed by anything' in first
     assert 'did you mean "flags.slot-save-path"?' in first
     assert "instances.chat.variant" in second
 

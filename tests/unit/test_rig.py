@@ -149,7 +149,7 @@ def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
 def test_weights_without_any_address_are_refused(box: Box, mirrors: dict[str, list[str]]) -> None:
     (line,) = box.refusal(mirrors=mirrors)
     essence = f"the lock's small {samples.COMMIT} has no address: its sources are store:small-q4.gguf"
-    assert line == f"{box.inventory}: box.mirrors: {essence}; name a mirror called store"
+    assert line == f"{box.inventory}: box.mirrors: {essence}; add a mirror named store"
 
 
 @pytest.mark.parametrize(("source", "lines"), [("index:some-project", 0), ("http://h/x", 0), ("other:x", 1)])

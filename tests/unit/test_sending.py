@@ -88,20 +88,20 @@ def test_a_connection_that_brings_nothing_for_too_long_is_given_up(host: Host, s
 
 
 def test_a_full_disk_is_no_lost_connection(host: Host, source: Path) -> None:
-    with pytest.raises(Lost, match=r"/dev/full cannot be written there: dd: .*No space left on device"):
+    with pytest.raises(Lost, match=r"/dev/full cannot be written: dd: .*No space left on device"):
         Shell(host).append(source, "/dev/full", lambda _: None)
     assert host.connections == 0
 
 
 def test_a_folder_that_is_not_there_is_no_lost_connection(host: Host, source: Path, tmp_path: Path) -> None:
-    with pytest.raises(Lost, match=r"cannot be written there: dd: .*No such file or directory"):
+    with pytest.raises(Lost, match=r"cannot be written: dd: .*No such file or directory"):
         Shell(host).append(source, str(tmp_path / "gone" / "target"), lambda _: None)
     assert host.connections == 0
 
 
 def test_a_writer_that_was_killed_is_not_tried_for_ever(host: Host, source: Path, tmp_path: Path) -> None:
     host.status = -1  # what SSH has for a signal
-    with pytest.raises(Lost, match="cannot be written there: dd was ended"):
+    with pytest.raises(Lost, match="cannot be written: dd was ended"):
         Shell(host).append(source, str(tmp_path / "target"), lambda _: None)
 
 
@@ -210,8 +210,8 @@ def test_a_job_that_has_not_begun_is_not_said_to_go_on(host: Host, said: list[st
     (one,) = files(tmp_path / "bundle", one=b"one")
     (tmp_path / "jobs/rw-job-x/files/one").mkdir(parents=True)
     assert not run(host, tmp_path / "jobs", one)
-    assert said[-1].startswith(f"[box] {tmp_path}/jobs/rw-job-x/files/one cannot be written there: dd: ")
-    assert said[-1].endswith("Is a directory; run again to go on from here")
+    assert said[-1].startswith(f"[box] {tmp_path}/jobs/rw-job-x/files/one cannot be written: dd: ")
+    assert said[-1].endswith("Is a directory; run it again to continue")
 
 
 def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(host: Host, said: list[str], tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_job_that_runs_is_said_to_go_on_and_nothing_is_sent(host: Host, said: 
     stand_in(tmp_path / "bin", "systemctl", '[ -e "$0.asked" ] && echo "no word" || { : > "$0.asked"; echo active; }')
     assert not run(host, tmp_path / "jobs", one)
     assert said[0] == "[box] rw-job-x is already running: watching it"
-    assert said[-1].endswith("; the job goes on there: run again to watch it")
+    assert said[-1].endswith("; the job continues on the host: run it again to watch it")
     assert not (tmp_path / "jobs").exists()
 
 

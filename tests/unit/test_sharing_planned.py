@@ -47,9 +47,9 @@ HAS = frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"})
         ({"listeners": (Listener(80, "nginx", "nginx.service"),)}, []),
         (
             {"listeners": (Listener(8090, "nginx", "nginx.service"),) * 2},
-            ["port 8090, on which weights are to be shared", "by nginx (nginx.service): stop it", "share.port"],
+            ["port 8090, for sharing weights,", "by nginx (nginx.service): stop it", "share.port"],
         ),
-        ({"addresses": frozenset({"127.0.0.1", "10.0.0.6"})}, ["no address 10.0.0.5", "but 10.0.0.6, 127.0.0.1:"]),
+        ({"addresses": frozenset({"127.0.0.1", "10.0.0.6"})}, ["no address 10.0.0.5", "only 10.0.0.6, 127.0.0.1:"]),
         ({"addresses": frozenset()}, ["no address 10.0.0.5"]),
     ],
     ids=["good", "shared already", "an instance that goes", "another port", "taken", "no such address", "no address"],
@@ -88,7 +88,7 @@ SHARED = Found(there=True, active="active", enabled="enabled", started_from=dige
         (SHARE, replace(SHARED, enabled="disabled"), ("share weights on 10.0.0.5:8090", "not start at the next boot")),
         (SHARE, replace(SHARED, reload_needed=True), ("share weights on 10.0.0.5:8090", "systemd has to read")),
         (None, NOTHING, None),
-        (None, SHARED, ("stop sharing weights", "not declared any more")),
+        (None, SHARED, ("stop sharing weights", "no longer declared")),
     ],
     ids=["shared", "blank", "failed", "other settings", "upgraded", "disabled", "unread", "never", "no more"],
 )

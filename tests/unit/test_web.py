@@ -95,8 +95,8 @@ def test_a_file_from_elsewhere_is_written_too(files: FileServer, tmp_path: Path)
     ("answer", "said"),
     [
         (status(404), "answers 404"),
-        (whole(b"<html>", ("Content-Type", "text/html; charset=utf-8")), "answers with a web page, not with a file"),
-        (whole(b""), "answers with an empty file"),
+        (whole(b"<html>", ("Content-Type", "text/html; charset=utf-8")), "returns a web page instead of a file"),
+        (whole(b""), "returns an empty file"),
         (cut(CONTENT, 0), "breaks off|cannot be reached"),
     ],
     ids=["gone", "page", "empty", "cut"],

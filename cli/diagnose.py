@@ -1,0 +1,161 @@
+"""`rigwright diagnose`: why a box does not do well, from its logs, a look at it, and what does not conform."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from checks import Drift
+from checks.looking import Box, each
+from checks.results import STATUS, Report, worst
+from checks.survey.health import look
+from checks.survey.host.common import masked
+from cli.clients import INSTANCE, chosen, reach
+from cli.declared import LIMIT
+from cli.ending import Refused
+from rigwright.engines import kinds
+from rigwright.engines.log import Cause
+from rigwright.operate.diagnose import KERNEL, Diagnosis, Evidence, RedCheck, diagnosed
+from rigwright.operate.health import health
+from rigwright.problems import printable
+from roles import root
+
+LINES = 2000  # of an instance's journal
+MESSAGES = 500  # of the kernel's
+MOST = 8 << 20  # bytes of either, and of a file
+PATIENCE = 300.0  # seconds for all checks
+DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host."""
+
+    name: str
+    why: str
+    """Why nothing is known of it; empty where something is."""
+    unseen: tuple[str, ...]
+    """What could not be looked at."""
+    causes: Sequence[Diagnosis]
+
+
+@click.command()
+@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@LIMIT
+@INSTANCE
+@click.option("--logs", "file", type=click.Path(exists=True, dir_okay=False), help="A log, in place of hosts.")
+@click.option("--checks/--no-checks", default=True, show_default=True, help="Whether all checks are run, too.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def diagnose(
+    inventory: str | None, limit: str | None, instance: tuple[str, ...], file: str | None, checks: bool, as_json: bool
+) -> None:
+    """Say why hosts of INVENTORY do not do well: the likeliest cause first, with its evidence and what cures it.
+
+    What is known to go wrong is looked for in the logs of instances and the kernel since boot, in a look as `health`
+    takes it, and in what does not conform. Harmless lines are left out. With --logs a file is read in their place.
+    Exit status 0: nothing was found. 1: something was. 2: refused. 3: a host cannot be reached.
+    Example: rigwright diagnose ~/boxes/rig.py --limit box1
+    """
+    if file:
+        _of_file(file, as_json)
+        return
+    if not inventory:
+        raise click.UsageError("Missing argument 'INVENTORY'.")
+    place = inventory
+    found, gone = reach(inventory, limit)
+    names = {(box.name, one.name) for box, one in chosen(found, instance)}
+    red = _red(inventory, limit) if checks and found else {}
+    hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))
+    hosts += [Host(name, "cannot be reached", (), ()) for name in gone]
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in hosts], indent=2, ensure_ascii=False))
+    else:
+        for host in hosts:
+            _show(host)
+    verdicts = ["not reached" if one.why else "not as declared" if one.causes else "as declared" for one in hosts]
+    sys.exit(STATUS[worst(verdicts)])  # type: ignore[arg-type] # of literals, mypy makes texts
+
+
+def _of_file(file: str, as_json: bool) -> None:
+    """What a log betrays, whatever has written it."""
+    try:
+        with Path(file).open("rb") as opened:
+            lines = [masked(line) for line in opened.read(MOST).decode(errors="replace").splitlines()]
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror}") from None
+    every: dict[str, Cause] = {cause.said: cause for kind in kinds().values() for cause in kind.causes}
+    evidence = Evidence("INVENTORY", "HOST", logs={"": lines}, kernel=lines)
+    host = Host(file, "", (), diagnosed(evidence, {"": [*every.values()]}))
+    if as_json:
+        click.echo(json.dumps([asdict(host)], indent=2, ensure_ascii=False))
+    else:
+        _show(host)
+    sys.exit(1 if host.causes else 0)
+
+
+def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedCheck]] | None) -> Host:
+    unseen = [] if red is not None else ["what does not conform: the checks have not run to their end"]
+    mine = [one for one in box.rig.instances if one.name in names]
+    try:
+        driver = "".join(root.run(box.target, DRIVER, limit=20, most=100).lines[:1])
+        journal = "journalctl --no-pager --quiet --output=cat"
+        kernel = _lines(box, f"{journal} -k -b --lines={MESSAGES} --grep={shlex.quote(KERNEL)}")
+        logs = {one.name: _lines(box, f"{journal} --lines={LINES} --unit={shlex.quote(one.unit)}") for one in mine}
+    except root.Gone as error:
+        return Host(box.name, f"the connection is gone: {printable(str(error))}", (), ())
+    try:
+        seen = look(box.target, box.rig)
+        healths = [health(seen, one) for one in mine]
+    except (ValueError, Drift, root.Gone) as error:
+        healths = []
+        unseen.append(f"how its instances are: {printable(str(error))}")
+    causes = {one.name: one.kind.causes for one in mine}
+    evidence = Evidence(inventory, box.name, driver[:40], logs, kernel, healths, (red or {}).get(box.name, ()))
+    return Host(box.name, "", tuple(unseen), diagnosed(evidence, causes))
+
+
+def _lines(box: Box, command: str) -> list[str]:
+    """What a command of root's prints, without what looks like a secret."""
+    return [masked(line) for line in root.run(box.target, command, limit=60, most=MOST).lines]
+
+
+def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
+    """Host -> the checks that do not hold; None where they did not run to their end."""
+    words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
+        report = TypeAdapter(Report).validate_json(done.stdout)
+    except (subprocess.TimeoutExpired, ValidationError):
+        return None
+    return {
+        host.name: [
+            RedCheck(one.id, one.title, one.part, one.severity, one.expected, one.found, one.cure)
+            for one in host.checks
+            if one.verdict == "fail"
+        ]
+        for host in report.hosts
+    }
+
+
+def _show(host: Host) -> None:
+    if host.why:
+        click.echo(f"{host.name}: {host.why}")
+        return
+    for line in host.unseen:
+        click.echo(f"{host.name}: not seen: {line}")
+    if not host.causes:
+        click.echo(f"{host.name}: nothing that is known to go wrong")
+    for number, one in enumerate(host.causes, 1):
+        where = f"{one.where}: " if one.where else ""
+        click.echo(printable(f"{host.name}: {number}. {where}{one.means}"))
+        click.echo(printable(f"    seen: {one.evidence}" + (f" ({one.times} times)" if one.times > 1 else "")))
+        if one.cure:
+            click.echo(printable(f"    cure: {one.cure}"))

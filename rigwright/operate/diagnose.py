@@ -1,0 +1,227 @@
+"""Why a box does not do well: causes from logs, looks and checks, the likeliest first, with evidence and cure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from rigwright.engines.log import Cause
+from rigwright.nvidia.cards.health import RECOVERED, XID
+from rigwright.operate.health import Health
+from rigwright.problems import Frozen
+from rigwright.toml import parse
+
+SOURCE = Path(__file__).with_name("xids.toml")
+AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
+LENGTH = 200  # characters of evidence
+# What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
+KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
+KERNEL = r"NVRM: Xid|ut of memory: Killed process|RmInitAdapter failed"
+"""What lines of the kernel's are asked for."""
+Severity = Literal["critical", "high", "medium", "low"]
+WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
+
+
+class Xid(Frozen):
+    """What one means."""
+
+    name: str
+    blame: Literal["card", "program", "either"]
+    cure: str
+    drivers: dict[str, str] = Field(default_factory=dict)
+    """What was seen with a driver of this version."""
+
+
+class _Table(Frozen):
+    """The file beside this module."""
+
+    xids: dict[int, Xid]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One likely cause."""
+
+    id: str
+    """Of the symptom, the same on every box."""
+    where: str
+    """The instance, or the card; empty for the host."""
+    means: str
+    evidence: str
+    """What was seen, a line of a log among it."""
+    cure: str
+    """The command, or what to do."""
+    weight: int
+    """The larger, the likelier that this is it; causes come in that order."""
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class RedCheck:
+    """A check that does not hold."""
+
+    id: str
+    title: str
+    part: str
+    severity: Severity
+    expected: str
+    found: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was found out about a host."""
+
+    inventory: str
+    host: str
+    driver: str = ""
+    """Its version; empty where nobody says."""
+    logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Instance -> lines of its journal, the last one last."""
+    kernel: Sequence[str] = ()
+    healths: Sequence[Health] = ()
+    red: Sequence[RedCheck] = ()
+
+
+@cache
+def xids() -> dict[int, Xid]:
+    """By code, as the file beside this module has them."""
+    return parse(SOURCE, _Table).xids
+
+
+def symptom(cause: Cause) -> str:
+    """The name that a cause goes by in reports: what its line has in it, in small letters."""
+    return re.sub(r"[^a-z0-9]+", "-", cause.said.lower()).strip("-")[:48]
+
+
+def of_log(lines: Sequence[str], causes: Iterable[Cause], where: str, cure: str) -> Iterator[Diagnosis]:
+    """What lines of an engine betray, each cause once, with the last line that does.
+
+    Args:
+        lines: Those of its journal, the last one last.
+        causes: What its kind knows.
+        where: The instance.
+        cure: The command that says more, where no check does.
+    """
+    said = [line for line in lines if line.strip()]
+    for cause in causes:
+        if cause.harmless:
+            continue
+        fitting = [line for line in (said[-1:] if cause.last else said) if cause.said in line]
+        if fitting:
+            # the nearer to the end, the likelier that it ended by it
+            late = 10 if fitting[-1] in said[-20:] else 0
+            command = f"rigwright check --only {cause.check}" if cause.check else cure
+            yield Diagnosis(symptom(cause), where, cause.means, _short(fitting[-1]), command, 70 + late, len(fitting))
+
+
+def of_kernel(lines: Iterable[str], driver: str) -> Iterator[Diagnosis]:
+    """What the kernel's log says of cards and of memory."""
+    counted: dict[tuple[str, int], list[str]] = {}
+    killed: dict[str, list[str]] = {}
+    for line in lines:
+        at = line.find("NVRM: Xid")
+        found = XID.match(line[at:]) if at >= 0 else None
+        if found and not (int(found[2]) == 154 and RECOVERED.search(found[3])):
+            counted.setdefault((found[1].lower(), int(found[2])), []).append(line)
+        elif out := KILLED.search(line):
+            killed.setdefault(out[1], []).append(line)
+    for (card, code), said in counted.items():
+        yield _xid(card, code, said, driver)
+    for name, said in killed.items():
+        means = f"the kernel ended {name}, for there was no memory left"
+        cure = "raise memory_max of its instance, serve a smaller context, or take memory from others"
+        yield Diagnosis("out-of-memory", "", means, _short(said[-1]), cure, 95, len(said))
+
+
+def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
+    known = xids().get(code)
+    if known is None:
+        means = f"Xid {code} of card {card}, which is not in our table"
+        cure = "look it up: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
+        return Diagnosis(f"xid-{code}", f"GPU {card}", means, _short(said[-1]), cure, 40, len(said))
+    blame, again = known.blame, len(said) >= AGAIN
+    means = f"Xid {code} of card {card}: {known.name}"
+    if driver in known.drivers:
+        means += f"; with driver {driver}: {known.drivers[driver]}"
+    if blame == "program":
+        means += "; a program's mistake" + (
+            f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
+        )
+    weight = {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
+    return Diagnosis(f"xid-{code}", f"GPU {card}", means, _short(said[-1]), known.cure, weight, len(said))
+
+
+def of_health(one: Health, again: str) -> Iterator[Diagnosis]:
+    """What a look says of an instance.
+
+    Args:
+        one: The look.
+        again: A command line about its host, with `{}` where the verb goes.
+    """
+    cures = {
+        "wedged": (
+            90,
+            again.format("logs") + f" --instance {one.instance}; then systemctl restart its unit on the box",
+        ),
+        "failing": (85, again.format("logs") + f" --instance {one.instance}"),
+        "failed": (65, again.format("logs") + f" --instance {one.instance}"),
+        "not there": (50, again.format("deploy")),
+        "stopped": (50, again.format("start") + f" {one.instance}"),
+        "silent": (40, again.format("health")),
+    }
+    if one.state in cures:
+        weight, cure = cures[one.state]
+        means = f"{one.instance} is {one.state}"
+        yield Diagnosis(
+            f"state-{one.state.replace(' ', '-')}", one.instance, means, one.note or one.state, cure, weight
+        )
+    now = one.metrics
+    if now.preemptions:
+        means = "requests are put off for others: the KV cache is too small for as many at once"
+        evidence = f"{now.preemptions:.0f} preemptions" + (f", KV cache {now.kv_used:.0%}" if now.kv_used else "")
+        cure = "lower max_num_seqs or max_num_batched_tokens, or give it more KV cache"
+        yield Diagnosis("preemptions", one.instance, means, evidence, cure, 35)
+    length = now.accept_length()
+    if length is not None and (now.drafts or 0) > 20 and length < 1.05:
+        means = "what is guessed ahead is never right: its head is not loaded, or a patch is not in it"
+        cure = "rigwright check --only V04"
+        yield Diagnosis("accept-length", one.instance, means, f"accept length {length:.2f}", cure, 65)
+
+
+def of_checks(red: Iterable[RedCheck]) -> Iterator[Diagnosis]:
+    """What does not conform."""
+    for one in red:
+        evidence = f"expected {one.expected}, found {one.found}"
+        yield Diagnosis(one.id, one.part, f"not so: {one.title}", _short(evidence), one.cure, WEIGHTS[one.severity])
+
+
+def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Diagnosis]:
+    """All causes, the likeliest first, each symptom of a place once.
+
+    Args:
+        found: What was found out.
+        causes: Instance -> what its kind of engine knows.
+    """
+    again = f"rigwright {{}} {found.inventory} --limit {found.host}"
+    made = [*of_kernel(found.kernel, found.driver), *of_checks(found.red)]
+    for one in found.healths:
+        made += of_health(one, again)
+    for name, lines in found.logs.items():
+        made += of_log(lines, causes.get(name, ()), name, again.format("logs") + f" --instance {name}")
+    made.sort(key=lambda one: (-one.weight, one.where, one.id))
+    first: dict[tuple[str, str], Diagnosis] = {}
+    for each in made:
+        first.setdefault((each.where, each.id), each)
+    return list(first.values())
+
+
+def _short(line: str) -> str:
+    return " ".join(line.split())[:LENGTH]

@@ -1,0 +1,199 @@
+"""Causes from logs, looks and checks: every symptom that is known by lines as they were written, and no false alarm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rigwright.engines import kinds
+from rigwright.engines.metrics import Metrics
+from rigwright.inventory import ROOT
+from rigwright.nvidia.cards.health import FATAL_XIDS
+from rigwright.operate.diagnose import Diagnosis, Evidence, RedCheck, diagnosed, of_kernel, of_log, symptom, xids
+from rigwright.operate.health import Health
+
+VLLM, LLAMA, IMAGE = (kinds()[name].causes for name in ("vllm", "llama.cpp", "image"))
+# Lines as engines, CUDA and the kernel write them, with what is to be said of each.
+VLLM_LINES = [
+    ("Free memory on device (20.1/23.6 GiB) on startup is less than desired GPU memory utilization (0.92)", "N04"),
+    ("4.0 GiB KV cache is needed, which is larger than the available KV cache memory (2.1 GiB)", "max_model_len"),
+    ("ValueError: No available memory for the cache blocks. Try increasing it", "raise gpu_memory"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "max_num_batched_tokens"),
+    ("RuntimeError: Failed to infer device type, please set the environment variable", "no driver answers"),
+    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "libraries are not there"),
+    ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "upgrade it"),
+    ("CUDA error 804: forward compatibility was attempted on non supported HW", "too old"),
+    ("CUDA error: no kernel image is available for execution on the device", "machine code"),
+    ("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist", "compiler"),
+    ("INFO [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds.", "a worker hangs"),
+    ("INFO [pynccl.py:113] vLLM is using nccl==2.28.9", 'NCCL_P2P_DISABLE to "1"'),
+    ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "PIECEWISE"),
+    ("SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.00 tokens/s", "not loaded"),
+]  # fmt: skip
+LLAMA_LINES = [
+    ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "lower context"),
+    ("gguf_init_from_file_impl: invalid magic characters: 'brok', expected 'GGUF'", "no GGUF"),
+    ("llama_model_load: error loading model: unknown model architecture: 'qwen9'", "newer engine"),
+    ("error: invalid argument: --mlock", "no such option"),
+    ("llama_init_from_model: quantized V cache was requested, but this requires Flash Attention", "flash_attention"),
+    ("LLAMA_SPLIT_MODE_TENSOR not implemented for architecture 'x'", "split_mode"),
+]
+HARMLESS = [
+    "ERROR [fa_utils.py:64] Cannot use FA version 2: FA2 is only supported on compute capability >= 8",
+    "WARNING [envs.py] Unknown vLLM environment variable detected: VLLM_ATTENTION_BACKEND",
+    "warning: failed to mlock 1048576-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
+    "SpecDecoding metrics: Mean acceptance length: 2.71, Accepted throughput: 120.00 tokens/s",
+    "srv  update_slots: all slots are idle",
+    'INFO: 127.0.0.1 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
+]
+XID = "NVRM: Xid (PCI:0000:{card}:00): {code}, pid=1234, name=vllm, something"
+OOM = "Memory cgroup out of memory: Killed process 4711 (llama-server) total-vm:1kB, anon-rss:1kB"
+
+
+@pytest.mark.parametrize(("line", "words"), VLLM_LINES)
+def test_every_line_of_vllm_that_is_known_to_betray_something_does(line: str, words: str) -> None:
+    (one,) = of_log(["starting", line], VLLM, "chat", "logs")
+    assert words in f"{one.means} {one.cure}"
+    assert one.evidence in line
+    assert [each.id for each in of_log([line], IMAGE, "chat", "logs")] == [one.id]
+
+
+@pytest.mark.parametrize(("line", "words"), LLAMA_LINES)
+def test_every_line_of_llama_cpp_that_is_known_to_betray_something_does(line: str, words: str) -> None:
+    (one,) = of_log([line, "after it"], LLAMA, "chat", "logs")
+    assert words in one.means
+
+
+def test_no_cause_is_without_a_line() -> None:
+    said = [line for line, _ in (*VLLM_LINES, *LLAMA_LINES)] + HARMLESS
+    podman = [cause for cause in IMAGE if cause not in VLLM]
+    lacking = [one.said for one in {*VLLM, *LLAMA} - {*podman} if not any(one.said in line for line in said)]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("causes", [VLLM, LLAMA, IMAGE], ids=["vllm", "llama.cpp", "image"])
+def test_harmless_lines_stay_silent(causes: tuple[object, ...]) -> None:
+    assert list(of_log(HARMLESS, causes, "chat", "logs")) == []  # type: ignore[arg-type]
+    assert list(of_kernel(HARMLESS, "580.1")) == []
+
+
+def test_what_counts_only_at_the_end_is_silent_where_something_came_after_it() -> None:
+    assert list(of_log(["vLLM is using nccl==2.28.9", "Application startup complete."], VLLM, "chat", "")) == []
+    assert len(list(of_log(["vLLM is using nccl==2.28.9", ""], VLLM, "chat", ""))) == 1
+
+
+def test_names_of_symptoms_are_one_each() -> None:
+    every = {cause for kind in kinds().values() for cause in kind.causes}
+    names = [symptom(cause) for cause in every]
+    assert len({*names}) == len(names)
+    assert symptom(next(one for one in VLLM if "out of memory" in one.said)) == "cuda-out-of-memory"
+
+
+def kernel(*lines: str, driver: str = "580.1") -> list[Diagnosis]:
+    return list(of_kernel(lines, driver))
+
+
+def test_an_xid_of_a_card_is_said_with_what_to_do() -> None:
+    (one,) = kernel(XID.format(card="65", code=79))
+    assert (one.id, one.where, one.times) == ("xid-79", "GPU 0000:65:00", 1)
+    assert "it fell off the bus" in one.means
+    assert "power cables" in one.cure
+    # what was seen with this very driver
+    (known,) = kernel(XID.format(card="65", code=79), driver="595.71.05")
+    assert "issue 1151" in known.means
+    assert "issue 1151" not in one.means
+
+
+def test_a_programs_xid_is_the_programs_until_it_comes_again_and_again() -> None:
+    once, often = kernel(XID.format(card="65", code=31)), kernel(*[XID.format(card="65", code=31)] * 3)
+    assert "a program's mistake" in once[0].means
+    assert "suspect" not in once[0].means
+    assert "but 3 times since boot: the card is suspect" in often[0].means
+    assert once[0].weight < often[0].weight < kernel(XID.format(card="65", code=79))[0].weight
+    # of two cards, each has its own
+    assert len(kernel(XID.format(card="65", code=31), XID.format(card="b1", code=31))) == 2
+
+
+def test_a_card_that_has_come_back_needs_nothing() -> None:
+    back = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    assert kernel(back) == []
+    assert len(kernel(back.replace("to 0x0 (None)", "to 0x2"))) == 1
+
+
+def test_what_is_not_in_the_table_is_said_to_be_unknown() -> None:
+    (one,) = kernel(XID.format(card="65", code=999))
+    assert "not in our table" in one.means
+    assert {*FATAL_XIDS} <= {*xids()}
+    assert all(xids()[code].blame == "card" for code in FATAL_XIDS)
+
+
+def test_memory_that_was_not_enough_is_told_from_the_kernels_log() -> None:
+    (one,) = kernel(OOM, OOM)
+    assert (one.id, one.times) == ("out-of-memory", 2)
+    assert "the kernel ended llama-server" in one.means
+
+
+WELL = Health("chat", "ready", "", 60.0, 0, 1, Metrics(), None, ())
+RED = RedCheck("S06", "it answers a completion", "chat", "critical", "one token", "no answer", "systemctl restart x")
+
+
+def test_the_likeliest_cause_comes_first_and_each_once() -> None:
+    found = Evidence(
+        inventory="rig.py",
+        host="box1",
+        logs={"chat": ["CUDA out of memory", "CUDA out of memory"]},
+        kernel=[XID.format(card="65", code=79), XID.format(card="65", code=13)],
+        healths=[replace(WELL, state="failed", note="systemd gave up: exit-code")],
+        red=[RED],
+    )
+    told = diagnosed(found, {"chat": VLLM})
+    assert [one.id for one in told] == ["xid-79", "cuda-out-of-memory", "state-failed", "S06", "xid-13"]
+    assert told[1].times == 2
+    assert told[2].cure == "rigwright logs rig.py --limit box1 --instance chat"
+    assert all(one.evidence and one.cure and one.means for one in told)
+
+
+@pytest.mark.parametrize(
+    ("health", "found"),
+    [
+        (WELL, []),
+        (replace(WELL, state="wedged", note="no step for 130 s"), ["state-wedged"]),
+        (replace(WELL, state="loading"), []),
+        (replace(WELL, metrics=Metrics(preemptions=3, kv_used=0.9)), ["preemptions"]),
+        (replace(WELL, metrics=Metrics(drafts=100, accepted=1)), ["accept-length"]),
+        (replace(WELL, metrics=Metrics(drafts=100, accepted=170)), []),
+        (replace(WELL, metrics=Metrics(drafts=5, accepted=0)), []),
+    ],
+)
+def test_a_look_tells_what_it_tells(health: Health, found: list[str]) -> None:
+    assert [one.id for one in diagnosed(Evidence("rig.py", "box1", healths=[health]), {})] == found
+
+
+def diagnose(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cli", "diagnose", "--logs", str(path), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
+def test_a_log_is_replayed_from_a_file(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("\n".join([*HARMLESS, VLLM_LINES[3][0], "token=verysecret cudaMalloc failed: out of memory", OOM]))
+    done = diagnose(log, "--json")
+    assert done.returncode == 1, done.stderr
+    (host,) = json.loads(done.stdout)
+    assert [one["id"] for one in host["causes"]] == [
+        "out-of-memory",
+        "cuda-out-of-memory",
+        "cudamalloc-failed-out-of-memory",
+    ]
+    assert "verysecret" not in done.stdout
+    said = diagnose(log).stdout.splitlines()
+    assert said[0].startswith(f"{log}: 1. the kernel ended llama-server")
+    assert said[2].startswith("    cure: ")
+    log.write_text("\n".join(HARMLESS))
+    quiet = diagnose(log)
+    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: nothing that is known to go wrong\n")
