@@ -200,7 +200,7 @@ def _expect(box: Box, order: Switch, declared: str) -> str:
 
     Returns the variant that is served now.
     """
-    box = box.ahead("facts", "served", "written")
+    box = box.ahead("facts", "served", "written", "use")
     made, found = planned(box), box.served()
     _refuse(box.name, made)
     instance = next(one for one in box.rig.instances if one.name == order.instance)
@@ -214,10 +214,10 @@ def _expect(box: Box, order: Switch, declared: str) -> str:
     if others:
         click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
     if instance.unit in made.plan.interrupted:
-        seconds, room = box.written().starts.get(instance.unit), box.read(parse, room_script(instance))
+        use, room = box.use().get(instance.unit), box.read(parse, room_script(instance))
         way = activation(found, box.rig.roots.config, goal(found, box.desired().generation))
         why = refusal(box.rig, instance, room, renamed=way is not None and renamed(way))
-        for sentence in sentences(box.rig, instance, seconds, why):
+        for sentence in sentences(box.rig, instance, use.start_seconds if use else None, why):
             click.echo(f"{box.name}: {sentence}")
     elif not made.plan.steps:
         click.echo(f"{box.name}: {order.instance} serves it already")

@@ -1,4 +1,4 @@
-"""What the units of instances take: memory, and since when they are what they are."""
+"""What the units of instances take: memory, since when they are what they are, and how long that took."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ class Use:
     """As systemd writes a moment; empty for a unit that was never active."""
     memory: int | None
     """Bytes of the whole service; None where it does not run."""
+    start_seconds: float | None = None
+    """From the beginning of its last start to its first answer; None where it is not known, or not over."""
 
 
+MICRO = 1_000_000  # systemd's unit of time in a second
 # systemd writes `[not set]` and the like for a unit that does not run
-SCHEMA: channel.Schema = {"use": (unit, said, tolerant(number, None))}
+SCHEMA: channel.Schema = {"use": (unit, said, tolerant(number, None), tolerant(number, 0), tolerant(number, 0))}
 """What templates/look/use.sh.j2 tells."""
 
 
@@ -30,4 +33,7 @@ def parse(output: Iterable[str]) -> dict[str, Use]:
     Raises:
         ValueError: the host told something else.
     """
-    return {name: Use(since, memory) for name, since, memory in channel.read(output, SCHEMA).many("use")}
+    return {
+        name: Use(since, memory, (ready - began) / MICRO if 0 < began < ready else None)
+        for name, since, memory, began, ready in channel.read(output, SCHEMA).many("use")
+    }

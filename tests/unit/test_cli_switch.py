@@ -22,8 +22,8 @@ from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
 from rigwright.operate.verify import Finding
 from rigwright.serving.beside import Room
-from rigwright.serving.differences import Written
 from rigwright.serving.live import Kept, Process, Served
+from rigwright.serving.use import Use
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, chat, entry, facts
 
@@ -137,8 +137,11 @@ class Looked(checks.looking.Box):
         assert "MemAvailable" in script
         return Room(1 << 40)
 
-    def written(self) -> Written:
-        return Written({}, {"rigwright-chat.service": 12.4})
+    def written(self) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def use(self) -> dict[str, Use]:
+        return {"rigwright-chat.service": Use("", 5, 12.4)}
 
 
 @pytest.fixture

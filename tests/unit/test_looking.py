@@ -77,10 +77,14 @@ def test_hosts_are_told_in_their_order() -> None:
 BLOCKS = """\
 Id=rigwright-a.service
 ActiveEnterTimestamp=Sun 2026-11-01 12:00:00 UTC
+ActiveEnterTimestampMonotonic=14500000
+InactiveExitTimestampMonotonic=12000000
 MemoryCurrent=5
 
 Id=rigwright-b.service
 ActiveEnterTimestamp=
+ActiveEnterTimestampMonotonic=0
+InactiveExitTimestampMonotonic=13000000
 MemoryCurrent=[not set]
 """
 
@@ -91,7 +95,7 @@ MemoryCurrent=[not set]
         (
             BLOCKS,
             {
-                "rigwright-a.service": Use("Sun 2026-11-01 12:00:00 UTC", 5),
+                "rigwright-a.service": Use("Sun 2026-11-01 12:00:00 UTC", 5, 2.5),
                 "rigwright-b.service": Use("", None),
             },
         ),
