@@ -179,7 +179,7 @@ def test_it_has_answered_before_the_old_one_is_stopped_and_goes_after_the_new_on
     told = [line.split()[0] for line in (host.root / "gateway/asked").read_text().splitlines()]
     assert told == ["leave/chat", "stay/chat", "leave/chat.beside"]
     assert not list((host.root / "volatile/systemd/system").iterdir())
-    assert not (host.root / "volatile/rigwright_beside/chat").exists()
+    assert not (host.root / "volatile/rigwright_beside").exists()
     assert host.current == "generations/2"
     # a generation's folder, but for the socket
     seen = {path.name: path for path in (host.root / "seen").iterdir()}
