@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.ladder import Loaded, Rung, Sample, Saturation, queues, saturation
 from bench.load import CHAT, Asked
 from rigwright.declaration.rig import Instance
 from rigwright.engines.metrics import Metrics, Names, read
-from roles.client import Client
+
+if TYPE_CHECKING:
+    from roles.client import Client
 
 PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("load.py", "watched.py"))
 """For the client's job, each after those that it needs."""

@@ -98,12 +98,11 @@ def test_hears_of_all(survey: Survey, rig: Rig) -> None:
     "Q07", "nothing watches that the rig does not declare", severity="high", why="nobody knows of what is not declared"
 )
 def test_nothing_undeclared(survey: Survey, rig: Rig) -> None:
-    declared = rig.monitoring.services if rig.monitoring else ()
     gates = survey.read(GATES)
     there = []
     for name in KINDS:
         one = gates.gate(unit_name(name))
         # of one that is not there systemd has no words
-        if name not in declared and (one.enabled or one.active != "inactive"):
+        if name not in rig.watching and (one.enabled or one.active != "inactive"):
             there.append(f"{unit_name(name)} {one.active}")
     expect(told(there) or "nothing", "nothing", DEPLOY)

@@ -19,6 +19,7 @@ import click
 from checks.looking import Box, boxes, leave
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import Failed
 from cli.reach import of_instance, to_port
 from cli.url import ways_of
 from rigwright.declaration.instance import Instance
@@ -83,7 +84,7 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
 def _key(box: Box, instance: Instance) -> str:
     answer = root.run(box.target, f"cat {shlex.quote(credential_path(box.rig, instance))}", most=1 << 16)
     if answer.status or not (lines := answer.lines):
-        raise click.ClickException(f"{box.name}: {instance.name} is not there yet: deploy first")
+        raise Failed(f"{box.name}: {instance.name} is not there yet: deploy first")
     return lines[0]
 
 

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from cli.calling import called
 from cli.chosen import Wish, chosen
 from cli.ending import Failed, Unreached
 from rigwright.declaration.catalog import Catalog
@@ -134,9 +135,11 @@ def init(
     lacking = ", but for what is not locked yet" if unlocked else ""
     click.echo(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
     steps = NEXT if unlocked else NEXT[1:]
+    if found is None:
+        steps = (("variants {}", "what could it serve?"), *steps)
     shown = {words.format(shlex.quote(str(file))): why for words, why in steps}
     for words, why in shown.items():
-        click.echo(f"  ./rig {words.ljust(max(map(len, shown)))}   # {why}")
+        click.echo(f"  {called()} {words.ljust(max(map(len, shown)))}   # {why}")
 
 
 def _obey(rule: Any, option: str, value: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from cli.calling import called
 from cli.declared import INVENTORY
 from rigwright.declaration import scaffold
 from rigwright.declaration.catalog import Catalog
@@ -35,9 +36,9 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
     written = _write(inventory, name, scaffold.model(name, repository, include))
     click.echo(f"{written}: model {name}")
     if repository:
-        click.echo(f"  ./rig lock {inventory}   # resolve and hash it")
+        click.echo(f"  {called()} lock {inventory}   # resolve and hash it")
     else:
-        click.echo(f"  ./rig lock {inventory} --from-dir FOLDER   # hash its folder {name}")
+        click.echo(f"  {called()} lock {inventory} --from-dir FOLDER   # hash its folder {name}")
         click.echo(
             f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder'
         )

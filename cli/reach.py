@@ -15,6 +15,7 @@ from paramiko import Channel
 from checks.looking import Box, Rigs, alone, boxes, each, leave
 from cli import interrupts, terminal
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import Unreached
 from rigwright.declaration.instance import Instance
 from rigwright.problems import printable, unknown
 from roles import root
@@ -49,7 +50,7 @@ def ssh(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
             channel.invoke_shell()
         sys.exit(terminal.attach(channel, typed))
     except root.BROKEN as error:
-        raise click.ClickException(f"{box.name}: the connection is gone: {printable(str(error))}") from None
+        raise Unreached(f"{box.name}: the connection is gone: {printable(str(error))}") from None
 
 
 @click.command(context_settings=AS_TYPED)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from cli.calling import called
 from cli.ending import Failed
 from rigwright.declaration.entry import Roots
 from rigwright.inventory import ROOT
@@ -43,10 +44,10 @@ def served(box: Served) -> None:
     reboot = ["--reboot"] if box.reboot else []
     for verb, *options in ([["lock"]] if box.lock else []) + [["validate"], ["deploy", *reboot]]:
         words = shlex.join([verb, str(box.file), *options])
-        click.echo(f"\n==> ./rig {words}")
+        click.echo(f"\n==> {called()} {words}")
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
         if _run([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
-            raise Failed(f"{box.file} is written, and `./rig {words}` has failed, as said above")
+            raise Failed(f"{box.file} is written, and `{called()} {words}` has failed, as said above")
     host, user = str(box.connection["ssh_hostname"]), str(box.connection["ssh_user"])
     given = {"-p": box.connection.get("ssh_port"), "-i": box.connection.get("ssh_key")}
     way = [*(word for option, value in given.items() if value for word in (option, str(value))), f"{user}@{host}"]

@@ -34,7 +34,7 @@ def base(rig: Rig, facts: HostFacts) -> None:
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},
         ledger=rig.ledger,
     )
-    watching = [KINDS[name] for name in (rig.monitoring.services if rig.monitoring else ())]
+    watching = [one for one in map(KINDS.__getitem__, rig.watching) if one.package]
     service_users(name="Users", users=list(rig.users), home=HOME, ledger=rig.ledger)
     packages(
         name="Packages",

@@ -22,7 +22,9 @@ def tools(rig: Rig, wanted: Tools) -> None:
     environment(rig, wanted, rig.tools, "host tools")
 
 
-def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str, alone: str = "") -> None:
+def environment(
+    rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str, alone: str = "", works: str = ""
+) -> None:
     """Install an environment.
 
     Args:
@@ -31,6 +33,7 @@ def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str,
         wheels: What it is made of.
         title: What it is, in the operator's words.
         alone: What the names of its folders begin with, where older ones are of no use.
+        works: A shell command that succeeds where it works, for one that is named by its packages alone.
     """
     unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
     job(
@@ -46,7 +49,7 @@ def environment(rig: Rig, wanted: Tools, wheels: Sequence[Artefact], title: str,
             record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
         ),
-        test=f"[ -e {shlex.quote(wanted.marker)} ]",
+        test=f"[ -e {shlex.quote(wanted.marker)} ]" + (f" && {works}" if works else ""),
         folder=folder,
         files=rig.bundle.files(wheels) if rig.bundle else (),
     )

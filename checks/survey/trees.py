@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from rigwright import trees
-from rigwright.declaration.rig import HUB_CLIENT, INSTALLERS, TOOLS
+from rigwright.declaration.rig import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 from rigwright.engines.kind import MARKER
 from rigwright.envs.env import prefix
 from rigwright.weights.records import PACKAGE, programs
@@ -69,7 +69,7 @@ def _asks(scene: Scene) -> dict[str, object]:
     return {
         "software": rig.roots.software,
         "installed": {
-            rig.roots.software: [f"{name}-" for name in (TOOLS, HUB_CLIENT, INSTALLERS, "cuda")],
+            rig.roots.software: [f"{name}-" for name in (TOOLS, HUB_CLIENT, GPU_EXPORTER, INSTALLERS, "cuda")],
             rig.installations: [""],
             programs(rig): [PACKAGE],
             rig.generations: [str(digit) for digit in range(1, 10)],

@@ -32,6 +32,8 @@ class Findings:
     """What could not be looked at."""
     nowhere: list[str] = field(default_factory=list)
     """What has no address to look at."""
+    unhashed: list[str] = field(default_factory=list)
+    """What has the locked size, where its server has no SHA-256 to compare."""
 
 
 def look(resolver: Resolver, folders: Folders) -> Findings:
@@ -153,6 +155,9 @@ def _file(resolver: Resolver, row: Artefact, found: Findings) -> None:
                 continue
             seen = True
             _compare(row, at.size, at.sha256, url, found)
+            if at.sha256 is None and at.size in (None, row.size):
+                size = "size" if at.size is not None else "address"
+                found.unhashed.append(f"{row}: only its {size} was compared, for {url} has no SHA-256")
     if not seen and not failed:
         found.nowhere.append(f"{row} has no address here: {', '.join(row.sources)}")
     if not seen:  # one address that has it is enough

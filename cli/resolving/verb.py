@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from cli.calling import spelt
 from cli.resolving import folders as folders_of
 from cli.resolving import plugged, upstream, web
 from cli.resolving.conda import Conda
@@ -94,6 +95,8 @@ def look(inventory: Path | None) -> int:
     found.unseen += unseen
     for line in [*map(str, folders.unread), *found.moved]:
         click.echo(line)
+    for line in found.unhashed:
+        click.echo(line)
     for line in found.nowhere:
         click.echo(f"not checked: {line}")
     for line in found.unseen:
@@ -117,7 +120,7 @@ def _read(
         told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]
         what = " and ".join(["models", *told])
         names = ", ".join(one.name for one in left)
-        click.echo(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use")
+        click.echo(spelt(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use"))
     session, of = web.session(), addresses(rigs)
     drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
     packaged = Packaged(session, of, container_tables(base))

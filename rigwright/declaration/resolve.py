@@ -18,7 +18,7 @@ from rigwright.declaration.instances import (
 )
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import token_origin
-from rigwright.declaration.rig import CUDA, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
+from rigwright.declaration.rig import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.monitoring.refused import refuse_monitoring
 from rigwright.monitoring.watched import Watched
@@ -110,8 +110,13 @@ def parse(
         if wrong := complaint(HUB_CLIENT, "wheel", catalog.inputs, lock, file):
             refuse("instances", f"some weights come from the hub, and its client cannot be used: {wrong}")
         client = lock.groups.get(HUB_CLIENT, ())
+    exporter: tuple[Artefact, ...] = ()
+    if entry.monitoring and entry.cards:
+        if wrong := complaint(GPU_EXPORTER, "wheel", catalog.inputs, lock, file):
+            refuse("monitoring", f"what tells of cards cannot be used: {wrong}")
+        exporter = lock.groups.get(GPU_EXPORTER, ())
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
-    brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers]
+    brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers, *exporter]
     brought += [one for env in envs for one in env.artefacts]
     bundle, faults = None, []
     bundle_folder = given.beside(entry.bundle) if entry.bundle is not None else None
@@ -167,6 +172,7 @@ def parse(
         renamed=(*given.renamed, *catalog.renamed),
         engine_artefacts=engine_artefacts,
         tools=lock.groups[TOOLS],
+        gpu_exporter=exporter,
         hub_client=client,
         envs=envs,
         installers=installers,

@@ -21,7 +21,7 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind
 from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import Offer, offers
-from rigwright.monitoring.entry import Monitoring, scrapers, users
+from rigwright.monitoring.entry import Monitoring, readers, users
 from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables
 from rigwright.patches.patch import Patch
@@ -45,6 +45,8 @@ COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
 USER_LENGTH = 32
 # The locked environment with the hub's own client, for hosts that fetch from it.
 HUB_CLIENT = "hub-client"
+# The locked environment of what tells of cards.
+GPU_EXPORTER = "gpu-exporter"
 # The locked environment with what puts environments together: uv and py-rattler.
 INSTALLERS = "installers"
 
@@ -115,6 +117,8 @@ class Rig:
     """Engine name -> what of the lock it is installed from."""
     tools: tuple[Artefact, ...]
     """The wheels of the hosts' Python tools."""
+    gpu_exporter: tuple[Artefact, ...]
+    """The wheels of what tells of cards; none where nobody asks."""
     hub_client: tuple[Artefact, ...]
     """The wheels of the hub's own client; none where no weights are from there."""
     envs: tuple[DeclaredEnv, ...]
@@ -136,12 +140,12 @@ class Rig:
     def users(self) -> tuple[str, ...]:
         """Those of all services: of instances, in their order, of the gateway, and of what watches."""
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
-        return (*(self.user(instance) for instance in self.instances), *gateway, *self.monitoring_users)
+        return (*(self.user(instance) for instance in self.instances), *gateway, *self.watching.values())
 
     @property
-    def monitoring_users(self) -> tuple[str, ...]:
-        """The system users of what tells of the box, and of what asks all boxes."""
-        return tuple(users(self.monitoring, self.service_user).values()) if self.monitoring else ()
+    def watching(self) -> dict[str, str]:
+        """What tells of the box, and what asks all boxes -> the system user that it runs as."""
+        return users(self.monitoring, self.service_user, cards=bool(self.cards))
 
     @property
     def gateway_user(self) -> str:
@@ -160,10 +164,7 @@ class Rig:
     @property
     def scrapers(self) -> tuple[str, ...]:
         """Networks that may read the gateway's metrics; none without one."""
-        if not self.gateway:
-            return ()
-        own = scrapers(self.monitoring) if self.monitoring else ()
-        return tuple(dict.fromkeys((*self.gateway.scrapers, *own)))
+        return readers(self.gateway, self.monitoring)
 
     @property
     def offers(self) -> tuple[Offer, ...]:

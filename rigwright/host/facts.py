@@ -56,7 +56,7 @@ def packages(rig: Rig, system: str = "") -> tuple[str, ...]:
     engines += ENVIRONMENTS.packages if rig.envs else ()
     engines += [nginx.PACKAGE] if rig.share else []
     engines += gateway.PACKAGES if rig.gateway else ()
-    engines += [KINDS[name].package for name in (rig.monitoring.services if rig.monitoring else ())]
+    engines += list(filter(None, (KINDS[name].package for name in rig.watching)))
     return tuple(dict.fromkeys([*PACKAGES, *engines]))
 
 

@@ -66,6 +66,7 @@ def prometheus(server: Server, folder: str, owned: str) -> str:
                 own("alertmanager", server.alertmanager_port),
                 own("blackbox", server.blackbox_port),
                 told("node"),
+                told("gpu"),
                 # it says itself which instance a figure is of
                 told("gateway", honor_labels=True),
                 told("engine"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from ipaddress import ip_network
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,11 @@ from rigwright.addresses import Address, Cidr, HttpUrl, Port
 from rigwright.problems import Frozen
 from rigwright.types import Name, Positive
 
-# What tells of a box, then what asks all of them.
-SERVICES = ("node", "prometheus", "alertmanager", "blackbox")
+if TYPE_CHECKING:
+    from rigwright.gateway.entry import Gateway
+
+# What tells of a box, of its cards, and what asks all boxes.
+TELL, TELL_OF_CARDS, ASK = ("node",), ("gpu",), ("prometheus", "alertmanager", "blackbox")
 Percent = Annotated[int, Field(ge=1, le=99, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False)]
 
@@ -90,6 +93,7 @@ class Monitoring(Frozen):
 
     address: Address = Field(description="The host's own address at which it is asked.")
     node_port: Port = Field(default=9100, description="The TCP port at which the host's own figures are.")
+    gpu_port: Port = Field(default=9400, description="The one at which those of its cards are, where it declares any.")
     scrapers: tuple[Cidr, ...] = Field(
         default=(),
         description="Networks that may ask, here and at the gateway's `/metrics` and `/metrics/INSTANCE`; the box "
@@ -98,14 +102,9 @@ class Monitoring(Frozen):
     server: Server | None = Field(default=None, description="Has this box ask all boxes of the inventory that tell.")
 
     @property
-    def services(self) -> tuple[str, ...]:
-        """What runs for it, by name."""
-        return SERVICES if self.server else SERVICES[:1]
-
-    @property
     def ports(self) -> dict[str, int]:
         """All of its ports by the key that gives them."""
-        found = {"node_port": self.node_port}
+        found = {"node_port": self.node_port, "gpu_port": self.gpu_port}
         if self.server:
             keys = ("port", "alertmanager_port", "blackbox_port")
             found |= {f"server.{key}": getattr(self.server, key) for key in keys}
@@ -118,23 +117,34 @@ class Monitoring(Frozen):
         return self
 
 
-def users(monitoring: Monitoring, prefix: str) -> dict[str, str]:
+def users(monitoring: Monitoring | None, prefix: str, *, cards: bool) -> dict[str, str]:
     """Service -> the system user that it runs as.
 
     Args:
         monitoring: As it is declared.
         prefix: What the names of all services' users begin with.
+        cards: Whether the rig declares any.
     """
+    if not monitoring:
+        return {}
+    wanted = [*TELL, *(TELL_OF_CARDS if cards else ()), *(ASK if monitoring.server else ())]
     names = user_names(prefix)
-    return {name: names[name] for name in monitoring.services}
+    return {name: names[name] for name in wanted}
 
 
 def user_names(prefix: str) -> dict[str, str]:
     """The same of all services that there could be."""
     # useradd(8) takes 32 characters, and the longest of these has 13
-    return {name: f"{prefix[:19]}_{name}" for name in SERVICES}
+    return {name: f"{prefix[:19]}_{name}" for name in (*TELL, *TELL_OF_CARDS, *ASK)}
 
 
 def scrapers(monitoring: Monitoring) -> tuple[str, ...]:
     """The networks that may ask a box, and the box itself: its checks do."""
     return tuple(dict.fromkeys((*monitoring.scrapers, str(ip_network(monitoring.address)))))
+
+
+def readers(gateway: Gateway | None, monitoring: Monitoring | None) -> tuple[str, ...]:
+    """The networks that may read a gateway's metrics; none without one."""
+    if not gateway:
+        return ()
+    return tuple(dict.fromkeys((*gateway.scrapers, *(scrapers(monitoring) if monitoring else ()))))

@@ -109,6 +109,7 @@ def release(rig: Rig, names: Iterable[str] = KINDS) -> dict[str, object]:
     """
     own = {
         "node": [textfiles(rig)],
+        "gpu": [f"{folder(rig)}/gpu.py"],
         "prometheus": [f"{folder(rig)}/{name}" for name in ("prometheus.yml", "rules.yml", "targets")],
         "alertmanager": [f"{folder(rig)}/alertmanager.yml"],
         "blackbox": [f"{folder(rig)}/blackbox.yml"],

@@ -20,6 +20,8 @@ HELD = "critical|warning"
 """Severities of which nobody is told while a box is deployed to."""
 # Hours after which a deploy that said that it began, and not that it ended, is taken for one that was cut off.
 LONGEST = 6
+# The check that holds what was measured last to what was accepted (checks/test_baseline.py).
+BASELINE = "J01"
 HOUR, DAY = 3600, 86400
 
 
@@ -46,6 +48,7 @@ class Alert:
 
 INSTANCE = "{{ $labels.box }}: {{ $labels.instance }}"
 BOX = "{{ $labels.box }}"
+CARD = "{{ $labels.box }}: card {{ $labels.gpu }}"
 RECORDED = (
     Recorded("rig:running", "vllm:num_requests_running or llamacpp:requests_processing"),
     Recorded("rig:waiting", "vllm:num_requests_waiting or llamacpp:requests_deferred"),
@@ -80,7 +83,8 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
         Alert(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
         Alert(
             DEPLOYING,
-            f"{DEPLOY_STARTED} > on (box) node_boot_time_seconds and {DEPLOY_STARTED} > time() - {LONGEST * HOUR}",
+            f"{DEPLOY_STARTED} > time() - {LONGEST * HOUR}"
+            f" and on (box) ({DEPLOY_STARTED} > on (box) node_boot_time_seconds)",
             "none",
             f"{BOX} is being deployed to.",
         ),
@@ -142,12 +146,61 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             f"{BOX}: check {{{{ $labels.check }}}} ({{{{ $labels.level }}}}) does not hold. {{{{ $labels.part }}}}",
         ),
         Alert(
+            "Slower",
+            CHECK_FAILED + f'{{check="{BASELINE}"}} > 0',
+            "warning",
+            f"{BOX}: {{{{ $labels.part }}}} was slower than its baseline when it was measured last.",
+        ),
+        Alert(
             "VerdictStale",
             f"time() - {CHECK_FINISHED} > {limits.verdict_hours * HOUR}"
             f' or (up{{job="node"}} == 1 unless on (box) {CHECK_FINISHED})',
             "warning",
             f"{BOX} was not looked at by `rigwright check` for {limits.verdict_hours} hours.",
             30,
+        ),
+    ]
+    found += [
+        Alert(
+            "CardsMissing",
+            "count by (box) (DCGM_FI_DEV_GPU_TEMP) < on (box) rigwright_gpus_declared"
+            " or (rigwright_gpus_declared unless on (box) DCGM_FI_DEV_GPU_TEMP)",
+            "critical",
+            f"{BOX}: a card does not answer.",
+            2,
+        ),
+        Alert(
+            "CardHot",
+            f"DCGM_FI_DEV_GPU_TEMP > {limits.temperature_c}",
+            "warning",
+            f"{CARD} has {{{{ $value }}}} degrees.",
+            5,
+        ),
+        Alert(
+            "CardThrottled",
+            "rigwright_gpu_throttled == 1",
+            "warning",
+            f"{CARD} is slowed down: {{{{ $labels.reason }}}}.",
+            5,
+        ),
+        Alert(
+            "PowerLimitLost",
+            "DCGM_FI_DEV_POWER_MGMT_LIMIT != rigwright_gpu_power_limit_declared_watts",
+            "warning",
+            f"{CARD} is held to {{{{ $value }}}} W, which is not what is declared.",
+            5,
+        ),
+        Alert(
+            "Xid",
+            "DCGM_FI_DEV_XID_ERRORS and increase(rigwright_gpu_xid_events[30m]) > 0",
+            "critical",
+            f"{CARD}: the driver reports Xid {{{{ $value }}}}.",
+        ),
+        Alert(
+            "EccUncorrected",
+            "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0",
+            "critical",
+            f"{CARD}: {{{{ $value }}}} errors of its memory since the driver was loaded.",
         ),
     ]
     if limits.ttft_p99_s is not None:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 
 from rigwright.declaration import keys
 from rigwright.declaration.instances import beside
+from rigwright.declaration.rig import GPU_EXPORTER
 from rigwright.monitoring import conf
 from rigwright.monitoring.conf import LOOPBACK
-from rigwright.monitoring.entry import Monitoring, Server, scrapers, users
+from rigwright.monitoring.entry import Monitoring, Server, scrapers
 from rigwright.monitoring.figures import textfiles
 from rigwright.monitoring.watched import endpoint, targets
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.supply.tools import Tools, requirements
 
 if TYPE_CHECKING:
     from rigwright.declaration.rig import Rig
 
+PROGRAM = Path(__file__).resolve().parents[2] / "roles/monitoring/host/gpu.py"
 # First line of units and files; another one than that of what a generation has.
 OWNED = "# Written by rigwright to watch; changes here are undone by the next deploy."
 
@@ -31,6 +34,7 @@ class Kind:
     """One of the programs, as distributions package it."""
 
     package: str
+    """Empty where none does."""
     floor: str
     """The oldest version whose settings are these: what Debian 12 has."""
     proof: str = ""
@@ -50,6 +54,8 @@ class Kind:
 # That of node exporter has no settings; what its package starts for disks and the like comes with what it recommends.
 KINDS = {
     "node": Kind("prometheus-node-exporter", "1.5.0"),
+    # ours, in an environment of its own
+    "gpu": Kind("", ""),
     "prometheus": Kind("prometheus", "2.42.0", "promtool check config"),
     "alertmanager": Kind("prometheus-alertmanager", "0.25.0", "amtool check-config"),
     "blackbox": Kind(
@@ -148,12 +154,19 @@ def told_targets(rig: Rig) -> dict[str, str]:
     return {f"{folder(rig)}/targets/{name}": text for name, text in targets(rig.watched).items()} if rig.watched else {}
 
 
+def exporter(rig: Rig) -> Tools:
+    """The environment of what tells of cards."""
+    text = requirements(rig.gpu_exporter)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return Tools(text, f"{rig.roots.software}/{GPU_EXPORTER}-{digest}")
+
+
 def services(rig: Rig) -> tuple[Service, ...]:
     """All that run on a rig; none where it declares none."""
     monitoring = rig.monitoring
     if not monitoring:
         return ()
-    made = [_node(rig, monitoring)]
+    made = [_node(rig, monitoring), *([_gpu(rig, monitoring)] if rig.cards else [])]
     if server := monitoring.server:
         made += [_blackbox(rig, server), _alertmanager(rig, server), _prometheus(rig, monitoring, server)]
     return tuple(made)
@@ -165,6 +178,17 @@ def _node(rig: Rig, monitoring: Monitoring) -> Service:
     at = (monitoring.address, monitoring.node_port)
     allow = scrapers(monitoring)
     return _service(rig, "node", "its own figures", words, at, allow=allow, clients=monitoring.scrapers)
+
+
+def _gpu(rig: Rig, monitoring: Monitoring) -> Service:
+    path = f"{folder(rig)}/gpu.py"
+    limits = ",".join("-" if limit is None else str(limit) for limit in rig.power_limits)
+    words = [f"{exporter(rig).folder}/bin/python", "-I", "-B", path, f"--power-limits={limits}"]
+    at = (monitoring.address, monitoring.gpu_port)
+    words += [f"--address={at[0]}", f"--port={at[1]}"]
+    files = {path: PROGRAM.read_text()}
+    allow = scrapers(monitoring)
+    return _service(rig, "gpu", "its cards", words, at, files, allow=allow, clients=monitoring.scrapers)
 
 
 def _prometheus(rig: Rig, monitoring: Monitoring, server: Server) -> Service:
@@ -222,8 +246,10 @@ def _service(
     allow: tuple[str, ...] = (),
     clients: tuple[str, ...] = (),
 ) -> Service:
-    user = users(rig.monitoring, rig.service_user)[name] if rig.monitoring else ""
     files, given = files or {}, credentials or {}
+    kind = KINDS[name]
+    # what is packaged is started alike
+    command = [kind.program, *words, f"--web.listen-address={endpoint(*at)}"] if kind.package else words
     text = render(
         "monitoring/service.j2",
         owned=OWNED,
@@ -231,14 +257,15 @@ def _service(
         unit=unit_name(name),
         path=f"{UNITS}/{unit_name(name)}",
         about=about,
-        user=user,
-        command=" ".join([KINDS[name].program, *words, f"--web.listen-address={endpoint(*at)}"]),
+        user=rig.watching[name],
+        command=" ".join(command),
         port=at[1],
         allow=tuple(dict.fromkeys(allow)),
         credentials=given,
         started_from=STARTED_FROM,
         settings=[*files, *given.values()],
         data=data(rig, name) if name in KEEPING else "",
-        whole_proc=name == "node",
+        whole_proc=name in ("node", "gpu"),
+        cards=name == "gpu",
     )
     return Service(name, text, files, tuple(given.values()), at, clients)

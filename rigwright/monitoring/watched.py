@@ -50,6 +50,8 @@ class Watched(Frozen):
     name: Name
     address: Address
     node_port: Port
+    gpu_port: Port | None
+    """None where it has no cards."""
     doors: tuple[Door, ...]
     """Of its gateway; the first is asked for metrics."""
     instances: tuple[Served, ...]
@@ -75,6 +77,7 @@ def watched(rig: Rig) -> Watched | None:
         name=rig.name,
         address=rig.monitoring.address,
         node_port=rig.monitoring.node_port,
+        gpu_port=rig.monitoring.gpu_port if rig.cards else None,
         doors=tuple(sorted(doors, key=lambda door: door.tls)),
         instances=tuple(
             Served(name=one.name, variant=one.variant_name, model=one.model_name, engine=one.kind.name)
@@ -99,13 +102,15 @@ def read(file: str, name: str, data: object) -> tuple[Watched, ...]:
 
 def targets(boxes: Iterable[Watched]) -> dict[str, str]:
     """What Prometheus is to ask: file below its folder of targets -> text, as `file_sd_configs` reads it."""
-    found: dict[str, list[dict[str, object]]] = {"node": [], "gateway": [], "engine": [], "probe": []}
+    found: dict[str, list[dict[str, object]]] = {"node": [], "gpu": [], "gateway": [], "engine": [], "probe": []}
 
     def add(job: str, at: str, /, **labels: str) -> None:
         found[job].append({"targets": [at], "labels": dict(sorted(labels.items()))})
 
     for box in boxes:
         add("node", endpoint(box.address, box.node_port), box=box.name)
+        if box.gpu_port:
+            add("gpu", endpoint(box.address, box.gpu_port), box=box.name)
         for door in box.doors:
             add("probe", f"{door.scheme}://{door.endpoint}/health", box=box.name, door=door.endpoint)
         for door in box.doors[:1]:

@@ -16,9 +16,11 @@ from lab.labs import Lab
 from lab.tiny_model import ANSWER
 from rigwright.monitoring import conf
 from rigwright.monitoring.service import KINDS, unit_name
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.drivers import C3090, NAMES
 from tests.hosts.gateway_box import rigwright
 from tests.hosts.monitoring_box import TOKEN, all_answer, declared, query, webhook
-from tests.hosts.support import checked, deploy, plan, red, red_lines, until, write_inventory
+from tests.hosts.support import checked, deploy, main_pid, plan, red, red_lines, until, write_inventory
 from tests.unit.test_monitoring_rules import SERVER, tests_of_rules
 
 pytestmark = pytest.mark.all_only
@@ -138,3 +140,21 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
     gone = converged.run(TRACES, check=False)
     assert gone.splitlines() == [line for line in before.splitlines() if not line.endswith((":8020", ":8000"))]
+
+
+def test_a_box_with_cards_tells_of_them(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
+    """Without a driver: what is told of real cards needs real ones."""
+    host = boot(first_run.layer, cards=(C3090, C3090))
+    monitoring = {"address": host.address, "scrapers": [f"{lab.gateway}/32"]}
+    inventory = write_inventory(tmp_path, lab, host, cards=[NAMES[C3090]] * 2, monitoring=monitoring)
+    planned = plan(inventory).planned
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert run.changed == planned
+    assert deploy(inventory).changed == []
+    said = requests.get(f"http://{host.address}:9400/metrics", timeout=10).text
+    assert "rigwright_gpus_declared 2.0" in said.splitlines()
+    assert int(host.run(f"ps -o rss= -p {main_pid(host, unit_name('gpu'))}")) < 40 * 1024
+    ours = checked(inventory, "--only", "Q01,Q02,Q03,Q04,Q07")
+    assert {f"{one['id']} {one['part']} {one['found']}" for one in ours if one["verdict"] == "fail"} == set()
+    assert {one["part"] for one in ours} == {"", "node", "gpu"}

@@ -31,6 +31,7 @@ Fault = Literal[
     "same line",
     "error with 200",
     "lost stream",
+    "no end",
     "wedged",
     "no call",
     "no thought",
@@ -214,7 +215,8 @@ class Handler(BaseHTTPRequestHandler):
         events += [{"choices": [{"index": 0, "delta": piece}]} for piece in pieces]
         events += [{"choices": [{"index": 0, "delta": {}, "finish_reason": said["finish"]}]}]
         events += [{"choices": [], "usage": usage}]
-        texts = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
+        texts = [f"data: {json.dumps(event)}\n\n" for event in events]
+        texts += ["data: [DONE]\n\n"] if fault != "no end" else []
         if fault == "lost stream":
             del texts[len(texts) // 2 :]
         if fault == "one piece":

@@ -242,6 +242,7 @@ def rig(*instances: Instance, cards: tuple[Card, ...] = (), **changes: object) -
         renamed=(),
         engine_artefacts={"plain": (SOURCE,)},
         tools=(wheel(),),
+        gpu_exporter=(),
         hub_client=(),
         envs=(),
         installers=(),

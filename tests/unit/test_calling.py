@@ -69,7 +69,7 @@ def test_it_is_put_on_the_path_once_and_over_nothing_else(tmp_path: Path) -> Non
     link.unlink()
     link.write_text("")
     status, said = install()
-    assert (status, link.read_text()) == (1, "")
+    assert (status, link.read_text()) == (2, "")
     assert "is not this one: remove it" in said
 
 
@@ -99,6 +99,6 @@ def complete(*words: str) -> list[str]:
 
 
 def test_verbs_options_and_files_are_completed() -> None:
-    assert complete("re") == ["plain,render", "plain,remove", "plain,restart"]
+    assert complete("re") == ["plain,render", "plain,remove", "plain,restart", "plain,report"]
     assert "plain,--limit" in complete("status", "--l")
     assert complete("validate", "inv") == ["file,inv"]

@@ -82,7 +82,7 @@ def test_certificates_are_read_and_nothing_else(tmp_path: Path, content: str, ex
 def test_what_is_no_certificate_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ca.pem"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="holds no certificate in PEM") as caught:
+    with pytest.raises(ValueError, match="contains no PEM certificate") as caught:
         certificates.read(str(path))
     assert PRIVATE not in str(caught.value)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.unit.file_server import status, whole
@@ -11,7 +13,10 @@ from tests.unit.lock_world import CATALOG, WEIGHTS, World
 
 def test_nothing_moved(world: World) -> None:
     world.locked()
-    assert world.checked(0) == ["nothing changed"]
+    size, last = world.checked(0)
+    assert size.startswith("small 2026-11: only its size was compared, for http://")
+    assert size.endswith("/store/small.gguf has no SHA-256")
+    assert last == "nothing changed"
     assert world.fetched == ["store/small.gguf"]
 
 
@@ -56,6 +61,12 @@ def test_check_says_what_is_not_the_locked_file_any_more(world: World, change: o
     world.locked()
     change(world)  # type: ignore[operator]
     assert any(text in line for line in world.checked(1))
+
+
+def test_what_a_server_has_a_hash_of_is_compared_with_that(world: World) -> None:
+    world.locked()
+    world.files.serve("store/small.gguf", whole(WEIGHTS, ("ETag", f'"{hashlib.sha256(WEIGHTS).hexdigest()}"')))
+    assert world.checked(0) == ["nothing moved"]
 
 
 @pytest.mark.parametrize("path", ["simple/engine/", "simple/part/", "store/small.gguf"])

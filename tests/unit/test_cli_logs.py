@@ -97,7 +97,7 @@ def test_a_connection_that_ends_is_named(box: Box, host: Sshd) -> None:
         assert following.stdout.readline() == b"box  line\n"
         os.kill(host.pid, signal.SIGKILL)
         _, errors = following.communicate(timeout=LIMIT)
-    assert (following.returncode, errors) == (2, b"box: the connection is gone: the session ended\n")
+    assert (following.returncode, errors) == (3, b"box: the connection is gone: the session ended\n")
 
 
 def test_what_a_line_betrays_is_said_once_beside_the_lines(box: Box, host: Sshd) -> None:

@@ -107,6 +107,7 @@ def test_several_are_asked_at_once(asking: Asking) -> None:
     [
         ("error with 200", "an error with status 200"),
         ("lost stream", "the answer breaks off"),
+        ("no end", r"a stream that does not end with \[DONE\]"),
         ("garbage", "an answer of another shape"),
     ],
 )

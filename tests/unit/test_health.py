@@ -107,7 +107,7 @@ def test_tokens_a_second_are_those_of_the_look() -> None:
         (Answer(127, "", ""), (), ""),
         (Answer(TIMED_OUT[0], "", ""), (), "nvidia-smi did not answer"),
         (Answer(15, "Unable to determine the device handle", ""), (), "Unable to determine"),
-        (Answer(0, "0, 1\n", ""), (), "nvidia-smi says: 0, 1"),
+        (Answer(0, "0, 1\n", ""), (), "nvidia-smi reports: 0, 1"),
     ],
 )
 def test_cards_say_what_they_take(answer: Answer, found: tuple[CardUse, ...], failed: str) -> None:
@@ -196,7 +196,14 @@ def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(look
 
 
 @as_root
-@pytest.mark.parametrize("text", ["", "[]", '{"run": "other", "now": "", "began": 0}', "[" * 9999, '{"began": 1e400}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "[" * 9999, '{"began": 1e400}', '{"run": "other", "now": "", "began": 0}'),
+        # it has computed meanwhile
+        '{"run": "aa", "now": "another", "began": 0}',
+    ],
+)
 def test_what_was_written_down_of_another_run_counts_for_nothing(looking: Looking, folder: Path, text: str) -> None:
     kept = folder / "run/rigwright/silent/chat"
     kept.parent.mkdir(parents=True)

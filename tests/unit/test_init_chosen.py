@@ -63,7 +63,7 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Box)
     done = init("root@box", "--variant", "llamacpp/65k")
     assert done.exit_code == 0, done.output
     assert (
-        "Wrote box.py, and it is valid, but for what is not locked yet. Read it; then\n  ./rig lock box.py "
+        "Wrote box.py, and it is valid, but for what is not locked yet. Read it; then\n  rigwright lock box.py "
         in done.output
     )
     with making("lock"):
@@ -140,7 +140,7 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(init: Init, bo
     file = str(box.folder / "b.py")
     assert ran.seen == [["lock", file], ["validate", file], ["deploy", file, "--reboot"]]
     key = box.folder / "key"
-    last = done.output.partition("==> ./rig deploy b.py --reboot\n")[2].splitlines()
+    last = done.output.partition("==> rigwright deploy b.py --reboot\n")[2].splitlines()
     assert last == [
         "",
         "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key that it has made. "
@@ -162,16 +162,14 @@ def test_a_step_that_fails_is_named_and_nothing_comes_after_it(init: Init, ran: 
     ran.failing.add("validate")
     done = init("root@box", "--variant", "llamacpp/one", "--serve")
     assert done.exit_code == 1
-    assert (
-        done.output.splitlines()[-1]
-        == "Error: box.py is written, and `./rig validate box.py` has failed, as said above"
-    )
+    (last,) = done.output.splitlines()[-1:]
+    assert last == "Error: box.py is written, and `rigwright validate box.py` has failed, as said above"
     assert ran.verbs == ["validate"]
 
 
 @pytest.mark.usefixtures("looked")
 def test_who_has_chosen_nothing_serves_nothing(init: Init, box: Box, ran: Ran) -> None:
     done = init("root@box", "--serve", answer="0\n0\n2\n0\n")
-    assert (done.exit_code, ran.verbs) == (1, [])
+    assert (done.exit_code, ran.verbs) == (2, [])
     assert "box.py is written; nothing was chosen that it could serve" in done.output
     assert (box.folder / "box.py").exists()

@@ -27,7 +27,7 @@ AT = "10.0.0.5"
 HAS = frozenset({"127.0.0.1", AT})
 TELLS = Monitoring(address=AT)
 ASKS = Monitoring(address=AT, server=Server(size_gb=5))
-BOX = Watched(name="box", address=AT, node_port=9100, doors=(), instances=())
+BOX = Watched(name="box", address=AT, node_port=9100, gpu_port=None, doors=(), instances=())
 RIG = two()
 BUILD = samples.plan()
 WEIGHT = RIG.weight_path(artefact())
@@ -139,7 +139,7 @@ def test_each_service_has_a_user_of_its_own_and_listens_where_it_is_declared() -
     made = declares(ASKS)
     texts = {one.name: one.unit for one in services(made)}
     users = [line for text in texts.values() for line in text.splitlines() if line.startswith("User=")]
-    assert sorted(users) == sorted(f"User={name}" for name in made.monitoring_users)
+    assert sorted(users) == sorted(f"User={name}" for name in made.watching.values())
     assert len(set(users)) == len(users) == 4
     for one in services(made):
         assert f"--web.listen-address={one.endpoint}\n" in one.unit

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from checks.catalogue import every
 from rigwright.monitoring import conf
 from rigwright.monitoring.entry import Limits, Server
-from rigwright.monitoring.rules import DEAD_MAN, alerts
+from rigwright.monitoring.rules import BASELINE, DEAD_MAN, alerts
 
 PROMTOOL = shutil.which("promtool")
 SERVER = Server(limits=Limits(ttft_p99_s=2.0))
@@ -35,6 +36,9 @@ class Case:
     at: str = "40m"
 
 
+HOST = 'box="b",job="node",instance="b:9100"'
+ON_CARD = 'box="b",gpu="1"'
+CARD = {"box": "b", "gpu": "1"}
 BUCKETS = {
     f'vllm:time_to_first_token_seconds_bucket{{{ON},le="{le}"}}': f"0+{step}x120"
     for le, step in (("1", 0), ("4", 60), ("+Inf", 60))
@@ -121,6 +125,13 @@ CASES = [
         {"box": "b", "check": "S01", "level": "high", "part": "chat"},
     ),
     Case(
+        "Slower",
+        {'rigwright_check_failed{box="b",check="J01",level="low",part="chat"}': "1x120"},
+        "b: chat was slower than its baseline when it was measured last.",
+        {'rigwright_check_failed{box="b",check="J02",level="low",part="chat"}': "1x120"},
+        {"box": "b", "check": "J01", "level": "low", "part": "chat"},
+    ),
+    Case(
         "VerdictStale",
         {NODE: "1x2000"},
         "b was not looked at by `rigwright check` for 26 hours.",
@@ -144,11 +155,66 @@ CASES = [
         TOLD,
     ),
     Case(
-        "Deploying",
-        {'rigwright_deploy_started_seconds{box="b"}': "1200x120", 'node_boot_time_seconds{box="b"}': "600x120"},
-        "b is being deployed to.",
-        {'rigwright_deploy_started_seconds{box="b"}': "1200x120", 'node_boot_time_seconds{box="b"}': "1800x120"},
+        "CardsMissing",
+        {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "40x120", 'rigwright_gpus_declared{box="b"}': "2x120"},
+        "b: a card does not answer.",
+        {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "40x120", 'rigwright_gpus_declared{box="b"}': "1x120"},
         {"box": "b"},
+    ),
+    Case(
+        "CardsMissing",
+        {'rigwright_gpus_declared{box="b"}': "1x120"},
+        "b: a card does not answer.",
+        {"rigwright_generation": "1x120"},
+        {"box": "b"},
+    ),
+    Case(
+        "CardHot",
+        {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "89x120"},
+        "b: card 1 has 89 degrees.",
+        {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "88x120"},
+        CARD,
+    ),
+    Case(
+        "CardThrottled",
+        {f'rigwright_gpu_throttled{{{ON_CARD},reason="power brake"}}': "1x120"},
+        "b: card 1 is slowed down: power brake.",
+        {f'rigwright_gpu_throttled{{{ON_CARD},reason="power brake"}}': "0x120"},
+        CARD | {"reason": "power brake"},
+    ),
+    Case(
+        "PowerLimitLost",
+        {
+            f"DCGM_FI_DEV_POWER_MGMT_LIMIT{{{ON_CARD}}}": "350x120",
+            f"rigwright_gpu_power_limit_declared_watts{{{ON_CARD}}}": "280x120",
+        },
+        "b: card 1 is held to 350 W, which is not what is declared.",
+        {
+            f"DCGM_FI_DEV_POWER_MGMT_LIMIT{{{ON_CARD}}}": "280x120",
+            f"rigwright_gpu_power_limit_declared_watts{{{ON_CARD}}}": "280x120",
+        },
+        CARD,
+    ),
+    Case(
+        "Xid",
+        {f"DCGM_FI_DEV_XID_ERRORS{{{ON_CARD}}}": "79x120", f"rigwright_gpu_xid_events{{{ON_CARD}}}": "0x20 1x100"},
+        "b: card 1: the driver reports Xid 79.",
+        {f"DCGM_FI_DEV_XID_ERRORS{{{ON_CARD}}}": "79x120", f"rigwright_gpu_xid_events{{{ON_CARD}}}": "1x120"},
+        CARD,
+    ),
+    Case(
+        "EccUncorrected",
+        {f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{ON_CARD}}}": "2x120"},
+        "b: card 1: 2 errors of its memory since the driver was loaded.",
+        {f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{ON_CARD}}}": "0x120"},
+        CARD,
+    ),
+    Case(
+        "Deploying",
+        {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "600x120"},
+        "b is being deployed to.",
+        {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "1800x120"},
+        {"box": "b", "job": "node", "instance": "b:9100"},
     ),
 ]
 
@@ -178,6 +244,10 @@ def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp
     words = [str(PROMTOOL), "test", "rules", "tests.yml"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_check_of_baselines_is_the_one_that_is_named() -> None:
+    assert next(one.file for one in every() if one.id == BASELINE) == "baseline"
 
 
 def test_every_alert_has_a_case_and_is_told_by_default_where_its_limit_is_known() -> None:

@@ -69,7 +69,7 @@ def declared(inventory: Path, variant: str, cards: int) -> Rig:
 
 
 def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
-    assert f"./rig lock {inventory}" in made(
+    assert f"rigwright lock {inventory}" in made(
         inventory, "model", "my-gguf", "--repository", "org/My-GGUF", "--include", "*Q4_K_M*.gguf"
     )
     said = made(inventory, "variant", "llamacpp/mine", "--like", "llamacpp/default", "--model", "my-gguf")

@@ -84,6 +84,8 @@ LAB, TEST = "pip controller-lab.txt", "pip controller-test.txt"
     ("words", "prepared"),
     [
         ("--help", "pip controller.txt"),
+        ("test --help", "pip controller.txt"),
+        ("demo -h", "pip controller.txt"),
         ("deploy lab", "pip controller.txt"),
         ("lab up 2", LAB),
         ("demo", LAB),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
-from rigwright.monitoring.entry import users
+from rigwright.declaration.rig import GPU_EXPORTER, Rig
 from rigwright.monitoring.figures import textfiles
-from rigwright.monitoring.service import KEEPING, data, folder, services, tokens, told_targets
+from rigwright.monitoring.service import KEEPING, data, exporter, folder, services, tokens, told_targets
 from rigwright.serving.units import UNITS
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, directories, texts
 from roles.operations.monitoring import watching
+from roles.tools import environment
 
 
 @deploy("Monitoring")
@@ -22,13 +22,16 @@ def monitoring(rig: Rig) -> None:
     """
     declared = services(rig)
     if rig.monitoring:
-        owners = users(rig.monitoring, rig.service_user)
         paths = {textfiles(rig): ("755", "root", "root"), f"{rig.roots.state}/monitoring": ("755", "root", "root")}
         paths |= {folder(rig): ("755", "root", "root")}
         if rig.monitoring.server:
             paths |= {f"{folder(rig)}/targets": ("755", "root", "root")}
-            paths |= {data(rig, name): ("700", owners[name], owners[name]) for name in KEEPING}
+            paths |= {data(rig, name): ("700", rig.watching[name], rig.watching[name]) for name in KEEPING}
         directories(name="Folders", paths=paths, ledger=rig.ledger)
+        if rig.cards:
+            made = exporter(rig)
+            works = f"{made.folder}/bin/python -I -c 'import pynvml, prometheus_client'"
+            environment(rig, made, rig.gpu_exporter, "what tells of cards", alone=f"{GPU_EXPORTER}-", works=works)
         if held := tokens(rig):
             credentials(name="Tokens", keys=held)
         files = [Text(path, text) for path, text in told_targets(rig).items()]

@@ -1,0 +1,1 @@
+"""What runs on a host to tell of its cards: Python 3.10, nvidia-ml-py and prometheus-client."""
