@@ -108,7 +108,7 @@ def perform(wanted: Wanted, question: str = "") -> None:
 
     Args:
         wanted: What is asked for.
-        question: Asked first, with the hosts' names in it.
+        question: Of a removal: asked first, with the hosts' names in it, after what is there was listed.
 
     Raises:
         click.ClickException: the run is refused.
@@ -125,6 +125,9 @@ def perform(wanted: Wanted, question: str = "") -> None:
         if wanted.expect and (wrong := refusal(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")
     if question:
+        from cli import removal
+
+        removal.say(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     if wanted.verbose:
         limits = [word for name in rigs for word in ("--limit", name)] if wanted.limit else []
@@ -222,5 +225,5 @@ def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry
     Example: rigwright remove ~/boxes/rig.py --limit box1
     """
     orders: dict[str, object] = {"keep_weights": True} if keep_weights else {}
-    question = "" if yes or dry else "Remove everything from {hosts}?"
+    question = "" if yes or dry else "Remove that, and all else of Rigwright's, from {hosts}?"
     perform(Wanted(inventory, limit, "remove", dry, verbose, orders=orders), question)

@@ -224,7 +224,9 @@ def rigs_of(inventory: Path | None, what: Making) -> list[Rig]:
             raise Unusable(str(ended.code)) from None
         except Exception as error:  # an inventory is the operator's program: anything can come out of it
             raise Unusable(f"{inventory}: {type(error).__name__}: {error}") from None
-        groups = [value[0] if isinstance(value, tuple) and value else value for value in variables.values()]
+        # as pyinfra, which takes no name that begins like that for a group's
+        public = [value for name, value in variables.items() if not name.startswith("_")]
+        groups = [value[0] if isinstance(value, tuple) and value else value for value in public]
         found = [item for group in groups if isinstance(group, list) for item in group]
         return [
             load(item[1]["rig"])

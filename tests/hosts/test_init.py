@@ -72,7 +72,7 @@ def test_a_box_is_looked_at_and_what_is_written_is_accepted_by_a_deploy(lab: Lab
     assert dry.returncode == 0, dry.stdout + dry.stderr
     assert "tiny-rig.gguf" in dry.stdout + dry.stderr
     again = init(host, tmp_path)
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert again.stderr == f"Error: {written.name} is there already: choose another with --output, or move it away\n"
 
 

@@ -60,12 +60,13 @@ def test_it_comes_up(boxes: Boxes, engine_layer: str, name: str) -> None:
     boxes.compiled(engine_layer)
     planned = json.loads(boxes.rigwright("plan", "--json"))
     assert {host["host"]: host["refused"] for host in planned} == {host: [] for host in boxes.hosts}
+    before = len(boxes.made.index.asked), len(boxes.made.hub.asked)
     # as its first lines say: one box of a fleet, and when that serves all
     for limit in (["--limit", "rig3090-two"], []) if name == "fleet" else ([],):
         run = deploy(boxes.inventory, "--yes", "--data", "reboot=true", *limit)
         assert run.status == 0, run.said[-6000:]
     if name == "fleet":
-        fetched_once(boxes.made)
+        fetched_once(boxes.made, *before)
     for rig in boxes.rigs.values():
         comes_up(boxes.hosts[rig.name], rig)
     boxes.computing()
@@ -83,11 +84,19 @@ def comes_up(host: Host, rig: Rig) -> None:
         assert through(host, listener.port) == (401 if listener.keys else 200)
 
 
-def fetched_once(made: Ground) -> None:
-    """Assert that what boxes share came from outside to one of them alone."""
-    assert len([one for one in made.index.fetched if one.startswith("vllm-0.21.0")]) == 1
-    weights = [one.path for one in made.hub.asked if "int4-AutoRound/resolve" in one.path and one.method == "GET"]
-    assert len([path for path in weights if "model.safetensors" in path]) == 1
+def fetched_once(made: Ground, packages: int, weights: int) -> None:
+    """Assert that what boxes share came from outside to one of them alone.
+
+    Args:
+        made: What they are fetched from.
+        packages: So many questions to the index came before.
+        weights: The same of the hub.
+    """
+    asked = [*made.index.asked[packages:], *made.hub.asked[weights:]]
+    got = [one.path for one in asked if one.method == "GET"]
+    assert len([path for path in got if "/vllm-0.21.0-" in path]) == 1
+    # from the hub's second server, where it leads to
+    assert len([path for path in got if "int4-AutoRound" in path and "/cdn/" in path]) == 1
 
 
 def answer(host: Host, one: Instance) -> str:

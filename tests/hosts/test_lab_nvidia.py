@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,17 @@ def test_the_newest_kernel_is_booted_or_the_one_that_is_asked_for(boot: Boot) ->
     listed = host.run("dpkg-query -W -f '${db:Status-Status} ${Package} ${Depends}\\n' 'linux-image-*'").splitlines()
     assert {f"installed linux-image-{kernel} kmod" for kernel in (older, newer)} < set(listed)
     assert [line.split()[:3] for line in listed][-1] == ["installed", "linux-image-amd64", f"linux-image-{newer}"]
+
+
+def test_a_setting_of_the_kernels_is_each_hosts_own_and_comes_again_with_a_boot(boot: Boot) -> None:
+    host, place = boot("10de:2204"), Path("/proc/sys/vm/swappiness")
+    here = place.read_text()
+    wanted = "7" if here.strip() != "7" else "8"
+    host.run(f"echo vm.swappiness={wanted} > /etc/sysctl.d/60-mine.conf && sysctl -q --system")
+    for _ in range(2):
+        assert host.run(f"cat {place}").strip() == wanted
+        host.reboot()
+    assert place.read_text() == here
 
 
 def test_nouveau_has_the_cards_until_a_blacklist_is_packed(boot: Boot) -> None:

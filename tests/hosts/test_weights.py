@@ -151,7 +151,7 @@ def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(h
     assert [user.partition(" ")[0] for user in users(inventory)[old]] == ["generation"]
 
     refused = rigwright("models", str(inventory), "--remove", f"{REPOSITORY}@{old[:7]}", "--yes")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "generation" in refused.stdout + refused.stderr
     # another generation, and the one that needs the old commit goes
     assert deploy(hub.inventory(converged, keep_generations=1)).status == 0

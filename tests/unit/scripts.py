@@ -341,6 +341,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "a unit": lambda: render("look/unit.sh.j2", unit="x.timer", read=["x.timer", "x.service"]),
     "users": lambda: render("look/passwd.sh.j2", users=["svc", "a b"]),
     "use": lambda: render("look/use.sh.j2"),
+    "packages of ours": lambda: render("look/ledger.sh.j2", ledger=f"{STATE}/owned"),
     "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),

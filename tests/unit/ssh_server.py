@@ -88,6 +88,8 @@ class Server(paramiko.ServerInterface):
 
     def __init__(self, told: Path) -> None:
         self.told = told
+        self.forwarded: dict[int, tuple[str, int]] = {}
+        """Channel -> the port of this machine that it is to lead to."""
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         with (self.told.parent / "logins").open("a") as log:
@@ -98,6 +100,10 @@ class Server(paramiko.ServerInterface):
         return "publickey"
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_direct_tcpip_request(self, chanid: int, origin: object, destination: tuple[str, int]) -> int:
+        self.forwarded[chanid] = destination
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
@@ -138,6 +144,25 @@ class Server(paramiko.ServerInterface):
             process.stdin.close()
 
 
+def forward(transport: paramiko.Transport, server: Server) -> None:
+    """Carry what is asked for of this machine's ports, for as long as the connection is up."""
+    while transport.is_active():
+        channel = transport.accept(1)
+        if channel is None or channel.get_id() not in server.forwarded:
+            continue
+        there = socket.create_connection(server.forwarded[channel.get_id()])
+        for read, write in ((channel.recv, there.sendall), (there.recv, channel.sendall)):
+            threading.Thread(target=pump, args=(read, write, channel), daemon=True).start()
+
+
+def pump(read: Any, write: Any, channel: Any) -> None:
+    """Pass on what is read, until it ends."""
+    with suppress(OSError):
+        while part := read(65536):
+            write(part)
+        channel.close()
+
+
 class Transport(paramiko.Transport):
     """A connection whose commands begin after they were let in, as OpenSSH's do: a quick one would end before that."""
 
@@ -160,7 +185,8 @@ def serve(folder: Path) -> None:
             transport.add_server_key(key)
             # who only asks for the host's key leaves in the middle of it
             with suppress(EOFError, OSError, paramiko.SSHException):
-                transport.start_server(server=Server(folder / "told"))
+                transport.start_server(server=(server := Server(folder / "told")))
+                threading.Thread(target=forward, args=(transport, server), daemon=True).start()
             connections.append(transport)
 
 

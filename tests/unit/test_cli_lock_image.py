@@ -125,7 +125,7 @@ def test_an_image_that_is_gone_upstream_is_told(world: World) -> None:
     looked = world.lock("--check")
     assert (looked.exit_code, "answers 404" in looked.output) == (1, True)
     world.files.serve("v2/", status(503))
-    assert world.lock("--check").exit_code == 2
+    assert world.lock("--check").exit_code == 3
 
 
 def changed(**keys: object) -> bytes:

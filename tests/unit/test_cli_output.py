@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -43,10 +44,11 @@ def made(words="true"):
     yield StringCommand(words)
 
 def _called(state, host):
-    with progress.task(host.name, "rw-job-x") as task:
+    with progress.task(host.name, "rw-job-x", detached=True) as task:
         task.label("compiling")
         task.at(1, 2, "steps")
-        gevent.sleep(0.3)
+        gevent.sleep({sleep})
+    logger.info(f"{{host.print_prefix}}past the job")
     {called}
 
 @operation()
@@ -77,11 +79,13 @@ class Ground:
         self.folder, self.server = folder, server
         self.hosts = {"box1": {**server.connection}}
 
-    def command(self, *words: str, steps: str = "pass", before: str = "", called: str = "return True") -> list[str]:
+    def command(
+        self, *words: str, steps: str = "pass", before: str = "", called: str = "", sleep: str = "0.3"
+    ) -> list[str]:
         """The command line of a verb over all of them."""
         inventory, deploy = self.folder / "rig.py", self.folder / "deploy.py"
         inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({self.hosts!r})\n")
-        deploy.write_text(DEPLOY.format(steps=steps, before=before, called=called))
+        deploy.write_text(DEPLOY.format(steps=steps, before=before, called=called or "return True", sleep=sleep))
         return [sys.executable, "-c", PROGRAM, str(deploy), words[0], str(inventory), *words[1:]]
 
     @property
@@ -121,6 +125,7 @@ def test_a_step_that_changes_something_has_a_line_and_so_has_what_it_says(ground
         "box1: beware",
         rf"box1: Role: Two \({TIME}\)",
         "box1: compiling",
+        "box1: past the job",
         rf"box1: Role: Three \({TIME}\)",
         rf"box1: 2 of 3 steps changed something \({TIME}\)",
     ), done.stdout
@@ -196,6 +201,36 @@ def test_pyinfras_own_output_is_kept_and_ends_the_same(ground: Ground) -> None:
     assert "--> Connecting to hosts..." in done.stderr
     assert done.stderr.endswith("Error: deploy failed, as said above\n")
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("parts", "mark", "said"),
+    [
+        (
+            {"steps": "called(name='Two')", "called": "gevent.sleep(60)"},
+            "",
+            "Stopped in the middle; the same command continues from there.",
+        ),
+        (
+            {"steps": "called(name='Two')", "sleep": "60"},
+            "box1: compiling",
+            "Stopped watching; box1 goes on compiling. The same command watches again.",
+        ),
+        ({"before": "print('here', flush=True); gevent.sleep(60)"}, "here", "Stopped; nothing was changed."),
+    ],
+)
+def test_an_interrupt_says_what_goes_on(ground: Ground, parts: dict[str, str], mark: str, said: str) -> None:
+    command = ground.command("deploy", **parts)
+    with subprocess.Popen(
+        command, env=ground.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout and process.stderr
+        for line in process.stdout:
+            if line.startswith(mark or "box1: past the job"):
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read().strip() == said
 
 
 REAL = [sys.executable, "-m", "cli"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.host import channel, deploy_lock, facts
+from rigwright.host import channel, deploy_lock, facts, ledger
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
 from rigwright.monitoring import found as watching
@@ -34,6 +34,7 @@ PARSERS: dict[str, tuple[Parser, Schema]] = {
     "deploy lock": (deploy_lock.refusal, deploy_lock.SCHEMA),
     "holder": (deploy_lock.parse, deploy_lock.SCHEMA),
     "use": (use.parse, use.SCHEMA),
+    "ledger": (ledger.packages, ledger.SCHEMA),
     "written": (differences.parse, differences.SCHEMA),
     "entries": (files.Entries().read, files.ENTRIES),
     "unit": (units.UnitState().read, units.SCHEMA),

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from roles import progress
+from roles.operations.jobs import _Watcher
 from roles.progress import Files, Task, Writer
 
 
@@ -196,3 +197,19 @@ def test_alone_it_writes_fewer_lines_and_on_standard_output(clock: Clock, capsys
         "h1: compiling: 120/200 steps, 1.0/s, 80 s left",
     ]
     assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("log", "described"),
+    [
+        (["==> installing", "dlstatus:1:7.5:Retrieving file", "pmstatus:curl:25.0000:Preparing curl (amd64)"], "25 %"),
+        (["==> installing", "pmstatus:dpkg-exec:100:Running dpkg", "Setting up curl"], "100 %"),
+        (["pmstatus:curl:25.0:x", "==> compiling", "[3/10] a.o"], "3/10 steps"),
+        (["==> installing", "pmstatus:curl"], ""),
+    ],
+)
+def test_how_far_apt_is_comes_from_its_own_status(clock: Clock, log: list[str], described: str) -> None:
+    watcher = _Watcher(SimpleNamespace(), "rw-job-x", "/run/x", "")
+    task = Task(writer(terminal=False)[0], "h1", "rw-job-x")
+    watcher._report(task, 0, log)
+    assert task.describe() == described

@@ -120,6 +120,49 @@ def test_a_doctor_names_secrets_that_others_can_read(verb: Verb, box: Box, host:
     assert f"cure: chmod 600 {box.folder}/chat.key" in done.stdout
 
 
+@pytest.fixture
+def speaks(verb: Verb, server: Asked, host: Sshd) -> dict[str, object]:  # noqa: F811 (the fixture)
+    """Keys of a rig whose instance is a server of this machine."""
+    host.program("cat", "echo the-key-of-the-instance")
+    return {"instances": chat(port=server.server_port)}
+
+
+def test_a_chat_goes_over_ssh_with_the_instances_own_key(
+    verb: Verb,
+    server: Asked,  # noqa: F811 (the fixture)
+    speaks: dict[str, object],
+    host: Sshd,
+) -> None:
+    done = verb("chat", "{}", "chat", "-m", "Are you there?", **speaks)
+    assert (done.returncode, done.stdout) == (0, "I am here.\n"), done.stderr
+    assert server.headers == "Bearer the-key-of-the-instance"
+    assert server.body["messages"] == [{"role": "user", "content": "Are you there?"}]
+    assert not any("the-key" in command for command in host.told)
+
+
+def test_a_tunnel_leads_to_an_instances_port(
+    box: Box,
+    verb: Verb,
+    server: Asked,  # noqa: F811 (the fixture)
+    speaks: dict[str, object],
+    tmp_path: Path,
+) -> None:
+    verb("validate", "{}", **speaks)
+    here = free_port()
+    command = [sys.executable, "-m", "cli", "tunnel", str(box.inventory), "chat", "--port", str(here)]
+    environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline().startswith(f"http://127.0.0.1:{here}/v1 leads to chat on box")
+            asked = {"model": "m", "messages": [], "stream": True}
+            for _ in range(2):
+                connection = http.client.HTTPConnection("127.0.0.1", here, timeout=30)
+                assert "".join(streamed(connection, "any", asked)) == "I am here."
+        finally:
+            process.terminate()
+
+
 def test_an_answer_comes_piece_by_piece(server: Asked) -> None:  # noqa: F811 (the fixture)
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
     pieces = list(streamed(connection, "a-key", {"model": "m", "messages": [], "stream": True}))

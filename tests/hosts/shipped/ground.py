@@ -34,7 +34,6 @@ from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.driver.tables import SHIPPED, tables
 from rigwright.supply.lock import Lock, text
 from tests.hosts.drivers import KERNELS, OLD
-from tests.hosts.layers import put_engine
 from tests.hosts.shipped import engine
 from tests.hosts.shipped.wheels import offered, stand_ins
 from tests.unit.checkpoints import WHOLE, safetensors
@@ -232,11 +231,8 @@ class Boxes:
             wanted = desired(rig, facts(os_version=RELEASE.partition("-")[2], pci_cards=cards))
             for made in wanted.installations.values():
                 if isinstance(made, Build):
-                    self.hosts[name].run("mkdir -p /opt/rigwright/engines /var/lib/rigwright")
-                    if made.cuda:
-                        engine.put(self.hosts[name], engine_layer, made)
-                    else:
-                        put_engine(self.hosts[name], engine_layer)
+                    self.hosts[name].run("mkdir -p /opt/rigwright/engines")
+                    engine.put(self.hosts[name], engine_layer, made)
 
     def computing(self) -> None:
         """Have the driver say that instances compute on their cards, as their processes hold them."""
@@ -254,7 +250,7 @@ class Boxes:
 
 
 def _cards(host: Host, rig: Rig) -> None:
-    """Say of a host's cards what the inventory says of them: lanes, bridges, memory, and the processor near each."""
+    """Say of a host's cards what the inventory says of them: lanes, bridges and memory."""
     where = addresses(host.spec.cards)
     for index, card in enumerate(rig.cards):
         said: dict[str, object] = {"vram_mib": card.vram_mib}

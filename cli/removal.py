@@ -1,0 +1,39 @@
+"""What `rigwright remove` will take off each host, said before it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from checks.looking import Box, boxes, each
+from cli.tables import size
+from rigwright.host import ledger
+from rigwright.render import render
+from rigwright.weights.stored import models
+
+SHORT = 12  # digits of a commit
+
+
+def say(inventory: str, limit: str | None, keep_weights: bool) -> None:
+    """Print units, models and packages of every host that can be reached; of the others the run says why."""
+    found, _ = boxes(inventory, limit)
+    for box, lines in zip(found, each(found, lambda box: list(listed(box, keep_weights))), strict=True):
+        for line in lines or ["nothing of Rigwright's is there"]:
+            click.echo(f"{box.name}: {line}")
+
+
+def listed(box: Box, keep_weights: bool) -> Iterator[str]:
+    """What is there of ours, a line a kind."""
+    script = render("look/ledger.sh.j2", ledger=box.rig.ledger)
+    looked = box.ahead("served", "stored")
+    served = looked.served()
+    if units := sorted({*served.links, *served.processes}):
+        yield f"units: {', '.join(units)}"
+    stored = models(looked.stored(), served, box.rig)
+    rows = [f"{one.name}@{one.version[:SHORT]} {size(one.size + one.left_over)}" for one in stored]
+    if rows:
+        total = size(sum(one.size + one.left_over for one in stored))
+        yield f"models{', which stay' if keep_weights else ''}: {', '.join(rows)} ({total} in all)"
+    if packages := box.read(ledger.packages, script):
+        yield f"packages, where nothing else needs them: {', '.join(packages)}"

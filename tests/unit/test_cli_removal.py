@@ -1,0 +1,103 @@
+"""`rigwright remove` says what it will take off before it asks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from checks.looking import Box
+from cli import hosts, main, removal
+from rigwright.host.ledger import packages
+from rigwright.render import render
+from rigwright.serving.live import Served
+from rigwright.weights.stored import Stored, StoredModel
+from tests.unit.samples import Box as Folder
+from tests.unit.samples import rig
+from tests.unit.scripts import stand_in
+
+RIG = 'from rigwright.inventory import hosts\n\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
+
+
+class Looked(Box):
+    """A box whose host is known."""
+
+    def ahead(self, *looks: str) -> Box:
+        return self
+
+    def served(self) -> Served:
+        return Served(**self.target.served)
+
+    def stored(self) -> Stored:
+        return SimpleNamespace()  # type: ignore[return-value]
+
+    def read(self, parse: Any, script: str) -> Any:
+        return self.target.packages
+
+
+def model(name: str, size: int) -> StoredModel:
+    return StoredModel(name, "0123456789abcdef", "/srv", 1, size, 1, 0, None, 0, ())
+
+
+UNIT = "rigwright-chat.service"
+FULL = {"served": {"links": {UNIT: "x"}, "processes": {}}, "packages": ("curl", "ninja-build")}
+LINES = [
+    "box: units: rigwright-chat.service",
+    "box: models: org/a@0123456789ab 5.4 GB, b@0123456789ab 1.0 MB (5.4 GB in all)",
+    "box: packages, where nothing else needs them: curl, ninja-build",
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "there", "options", "said"),
+    [
+        (FULL, [model("org/a", 5_400_000_000), model("b", 1_000_000)], [], LINES),
+        (
+            FULL,
+            [model("b", 1_000_000)],
+            ["--keep-weights"],
+            ["box: models, which stay: b@0123456789ab 1.0 MB (1.0 MB in all)"],
+        ),
+        ({"served": {}, "packages": ()}, [], [], ["box: nothing of Rigwright's is there"]),
+    ],
+)
+def test_what_goes_is_listed_before_it_is_asked_for(
+    box: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    target: dict[str, Any],
+    there: list[StoredModel],
+    options: list[str],
+    said: list[str],
+) -> None:
+    box.write("rig.py", RIG)
+    looked = Looked("box", rig(), SimpleNamespace(**target))
+    monkeypatch.setattr(removal, "boxes", lambda inventory, limit: ([looked], []))
+    monkeypatch.setattr(removal, "models", lambda *_: there)
+    done = CliRunner().invoke(main, ["remove", str(box.inventory), *options], input="n\n")
+    assert done.exit_code == 1
+    lines = done.output.splitlines()
+    at = [number for number, line in enumerate(lines) if line.startswith("Remove that")]
+    assert at, done.output
+    assert [line for line in lines[: at[0]] if line in said] == said
+
+
+@pytest.mark.parametrize("options", [["--yes"], ["--dry"]])
+def test_who_is_not_asked_is_not_told(box: Folder, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    box.write("rig.py", RIG)
+    monkeypatch.setattr(removal, "boxes", lambda *_: pytest.fail("a host was asked"))
+    monkeypatch.setattr(hosts, "pyinfra_here", lambda *_: 0)
+    assert CliRunner().invoke(main, ["remove", str(box.inventory), "-v", *options]).exit_code == 0
+
+
+def test_packages_are_those_of_the_ledger_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "owned").write_text("package curl\ntree /x\npackage gone\npackage $(id)\npackage curl\n")
+    stand_in(tmp_path / "bin", "dpkg-query", 'for last; do :; done; [ "$last" = gone ] || printf installed')
+    script = render("look/ledger.sh.j2", ledger=str(tmp_path / "owned"))
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert packages(done.stdout.splitlines()) == ("curl",)
