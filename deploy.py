@@ -70,7 +70,7 @@ elif held and (facts := probe(rig)):
         "monitoring": lambda: monitoring(rig),
         "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
-        "serving": lambda: serving(wanted),
+        "serving": lambda: serving(wanted, asked.switch),
     }
     if preflight(wanted, driver, containers):
         for stage in stages(wanted):

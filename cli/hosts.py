@@ -94,7 +94,7 @@ class Wanted:
     @property
     def words(self) -> list[str]:
         """pyinfra's command line for it, on all hosts."""
-        data = [f"{key}={str(value).lower()}" for key, value in self.data.items()]
+        data = [f"{key}={str(value).lower() if value is True else value}" for key, value in self.data.items()]
         return [
             "--dry" if self.dry else "--yes",
             *(["--diff"] if self.diff else []),

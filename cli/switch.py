@@ -12,18 +12,23 @@ from typing import Any, NoReturn
 import click
 
 from checks.looking import Box, boxes, leave
+from cli.clients import Door, Interrupt
 from cli.declared import INVENTORY, LIMIT, as_if, named, whole
 from cli.ending import Failed, Unreached
 from cli.hosts import Wanted, perform
+from cli.judged import line
 from cli.plan import Planned, planned
 from cli.tables import show, size
 from cli.variants import names
+from cli.verify import verified
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import Asked, choices
 from rigwright.declaration.edit import Switch, edited, switched
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.inventory import layers, load
 from rigwright.problems import Invalid, counted, unknown
+from rigwright.serving.activation import activation, goal
+from rigwright.serving.beside import parse, refusal, renamed, room_script
 from rigwright.serving.outage import sentences
 
 COLUMNS = ("variant", "cards", "context", "evidence", "")
@@ -37,13 +42,22 @@ COLUMNS = ("variant", "cards", "context", "evidence", "")
 @click.option("--once", is_flag=True, help="Leave INVENTORY as it is: the next deploy serves what it declares again.")
 @click.option("--list", "listing", is_flag=True, help="Which variants it could serve, and which one it does.")
 @click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--unverified", is_flag=True, help="Ask for no more than the one completion that a deploy asks for.")
 def switch(
-    inventory: str, instance: str, variant: str | None, limit: str | None, once: bool, listing: bool, dry: bool
+    inventory: str,
+    instance: str,
+    variant: str | None,
+    limit: str | None,
+    once: bool,
+    listing: bool,
+    dry: bool,
+    unverified: bool,
 ) -> None:
     """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
 
-    All that the new one needs is brought beside the one that serves; then it takes its place. Where it does not answer,
-    the old one comes back, and the file is as it was.
+    All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
+    it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
+    file is as it was. Exit status 1, too, where something declared could not be judged.
     Example: rigwright switch ~/boxes/rig.py chat llamacpp/65k --limit box1
     """
     host, data = _host(inventory, instance, limit)
@@ -54,7 +68,7 @@ def switch(
         raise click.ClickException(f"{host}: {error}") from None
     now = next(one for one in rig.instances if one.name == instance)
     if listing:
-        if variant or once or dry:
+        if variant or once or dry or unverified:
             raise click.UsageError("--list goes alone")
         _list(inventory, host, data, catalog, rig, now)
         return
@@ -66,19 +80,46 @@ def switch(
     text = content if once else _text(inventory, content, host, data, order)
     _difference(inventory, content, text)
     box = _box(inventory, host, wanted)
-    _expect(box, order, now.variant_name)
+    before = Switch(instance, _expect(box, order, now.variant_name))
     if dry:
         return
     if text != content:
         _write(Path(inventory), text)
     # the one word of a run's that its inventory does not say
     try:
-        perform(Wanted(inventory, host, "deploy", dry=False, verbose=0, orders={"switch": str(order)}))
+        _deploy(inventory, host, order)
     except (Failed, Unreached) as error:
         click.echo(error.message, err=True)
         _undone(inventory, host, order, content, text)
+    if not unverified and (failed := _failed(_box(inventory, host, wanted), instance)):
+        if text != content:
+            _restore(Path(inventory), content, text, f"{host}: {failed}")
+        _deploy(inventory, host, before)
+        raise Failed(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
     if once:
         click.echo(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
+
+
+def _deploy(inventory: str, host: str, order: Switch) -> None:
+    perform(Wanted(inventory, host, "deploy", dry=False, verbose=0, orders={"switch": str(order)}))
+
+
+def _failed(box: Box, name: str) -> str:
+    """What of all that it declares an instance cannot do; empty where it can do it all.
+
+    Raises:
+        Failed: not all could be judged, which is no pass, and no reason to go back.
+    """
+    instance = next(one for one in box.rig.instances if one.name == name)
+    (found,) = verified(
+        box, [instance], Door(), Interrupt(), lambda box, one, finding: line(box.name, one.name, finding)
+    )
+    titles = {word: ", ".join(one.title for one in found.checks if one.verdict == word) for word in ("fail", "skip")}
+    if titles["fail"]:
+        return f"{instance.variant_name} fails: {titles['fail']}"
+    if unknown_ := found.ended or titles["skip"]:
+        raise Failed(f"{box.name}: {name} serves {instance.variant_name}, and is not proven: {unknown_}")
+    return ""
 
 
 def _host(inventory: str, instance: str, limit: str | None) -> tuple[str, dict[str, Any]]:
@@ -143,8 +184,8 @@ def _text(inventory: str, content: bytes, host: str, data: dict[str, Any], order
 
 def _difference(inventory: str, content: bytes, text: bytes) -> None:
     before, after = (one.decode(errors="replace").splitlines() for one in (content, text))
-    for line in difflib.unified_diff(before, after, inventory, inventory, n=1, lineterm=""):
-        click.echo(line)
+    for changed in difflib.unified_diff(before, after, inventory, inventory, n=1, lineterm=""):
+        click.echo(changed)
 
 
 def _box(inventory: str, host: str, wanted: Rig) -> Box:
@@ -154,27 +195,33 @@ def _box(inventory: str, host: str, wanted: Rig) -> Box:
     return replace(found[0], rig=wanted)
 
 
-def _expect(box: Box, order: Switch, declared: str) -> None:
-    """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused."""
-    box = box.ahead("facts", "served", "use")
+def _expect(box: Box, order: Switch, declared: str) -> str:
+    """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused.
+
+    Returns the variant that is served now.
+    """
+    box = box.ahead("facts", "served", "written", "use")
     made, found = planned(box), box.served()
     _refuse(box.name, made)
     instance = next(one for one in box.rig.instances if one.name == order.instance)
-    serving = found.serving.get(order.instance)
-    for text in (*made.warnings, *(f"evidence: {one}" for one in made.evidence)):
+    serving = found.serving.get(order.instance, declared)
+    click.echo(f"{box.name}: {order.instance}: {serving} -> {order.variant}")
+    for text in (*made.changed, *made.warnings, *(f"evidence: {one}" for one in made.evidence)):
         click.echo(f"{box.name}: {text}")
-    click.echo(f"{box.name}: {order.instance}: {serving or declared} -> {order.variant}")
     if made.plan.fetched_bytes:
         click.echo(f"{box.name}: {size(made.plan.fetched_bytes)} are fetched before anything is stopped")
     others = [unit for unit in made.plan.interrupted if unit != instance.unit]
     if others:
         click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
     if instance.unit in made.plan.interrupted:
-        use = box.use().get(instance.unit)
-        for sentence in sentences(box.rig, instance, use.start_seconds if use else None):
+        use, room = box.use().get(instance.unit), box.read(parse, room_script(instance))
+        way = activation(found, box.rig.roots.config, goal(found, box.desired().generation))
+        why = refusal(box.rig, instance, room, renamed=way is not None and renamed(way))
+        for sentence in sentences(box.rig, instance, use.start_seconds if use else None, why):
             click.echo(f"{box.name}: {sentence}")
     elif not made.plan.steps:
         click.echo(f"{box.name}: {order.instance} serves it already")
+    return serving
 
 
 def _refuse(host: str, made: Planned) -> None:
@@ -199,7 +246,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _undone(inventory: str, host: str, order: Switch, content: bytes, text: bytes) -> NoReturn:
     """After a deploy that failed: the file says what the host serves."""
-    path, said = Path(inventory), f"{order.instance} does not serve {order.variant}; as said above"
+    said = f"{order.instance} does not serve {order.variant}; as said above"
     found, gone = boxes(inventory, host)
     served = None if gone else found[0].served()
     if served is None:
@@ -207,11 +254,16 @@ def _undone(inventory: str, host: str, order: Switch, content: bytes, text: byte
     if served.job or served.serving.get(order.instance) == order.variant:
         raise Failed(f"{host}: not all is done, as said above; run the same command again to continue")
     if text != content:
-        if path.read_bytes() != text:
-            raise Failed(f"{said}. {inventory} was changed meanwhile, and still says {order.variant}")
-        _write(path, content)
+        _restore(Path(inventory), content, text, said)
         said += f". {inventory} is as it was"
     raise Failed(f"{host}: {said}")
+
+
+def _restore(path: Path, content: bytes, text: bytes, said: str) -> None:
+    """Put back what was edited."""
+    if path.read_bytes() != text:
+        raise Failed(f"{said}. {path} was changed meanwhile, and is left as it is: edit it by hand")
+    _write(path, content)
 
 
 def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig: Rig, now: Instance) -> None:

@@ -57,13 +57,13 @@ def verify(
         if not as_json:
             line(box.name, one.name, finding)
 
-    hosts = each(found, lambda box: Host.of(box.name, _verified(box, by_box.get(box.name, []), way, interrupt, tell)))
+    hosts = each(found, lambda box: Host.of(box.name, verified(box, by_box.get(box.name, []), way, interrupt, tell)))
     hosts += [Host(name, "not reached") for name in gone]
     words = ("verified", "not verified")
     finish(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 
 
-def _verified(
+def verified(
     box: Box,
     instances: list[Instance],
     way: Door,

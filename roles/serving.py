@@ -5,10 +5,13 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration import keys
+from rigwright.declaration.edit import Switch
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.service import ROTATION, rotation
-from rigwright.host.plan import Desired
+from rigwright.host.plan import Desired, node_of
+from rigwright.serving.beside import Beside, beside
 from rigwright.serving.doctors import examinations
+from rigwright.serving.live import JOB
 from rigwright.serving.units import OWNED, credential_path
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, absent, texts
@@ -20,8 +23,13 @@ STOPPING = 60  # seconds that an old process may take to end before the new one 
 
 
 @deploy("Serving")
-def serving(desired: Desired) -> None:
-    """Bring keys, units and running processes to their state; what is not declared any more goes."""
+def serving(desired: Desired, switch: Switch | None = None) -> None:
+    """Bring keys, units and running processes to their state; what is not declared any more goes.
+
+    Args:
+        desired: What the rig comes to.
+        switch: The instance that is switched, whose clients notice as little as can be.
+    """
     rig, wanted = desired.rig, desired.generation
     credentials(
         name="API keys",
@@ -40,6 +48,7 @@ def serving(desired: Desired) -> None:
         rig=rig,
         wanted=wanted,
         timeout=max((i.variant.ready_timeout for i in rig.instances), default=0) + STOPPING,
+        beside=_beside(desired, switch),
     )
     if rig.gateway:
         from roles.gateway import settled
@@ -49,6 +58,18 @@ def serving(desired: Desired) -> None:
     ours = [account.name for account in desired.facts.users if account.ours]
     pruned(name="Prune generations", rig=rig, wanted=wanted, users=ours)
     recorded(name="Record what is installed", rig=rig, wanted=desired)
+
+
+def _beside(desired: Desired, switch: Switch | None) -> dict[str, Beside]:
+    """Unit of the instance that is switched -> what may be started beside the one that runs."""
+    rig = desired.rig
+    return {
+        one.unit: beside(
+            rig, one, desired.installations[one.installed_as], f"{JOB}.service", node_of(desired.facts, one)
+        )
+        for one in rig.instances
+        if switch and one.name == switch.instance and not one.kind.contained_by
+    }
 
 
 def _log(rig: Rig) -> None:

@@ -101,6 +101,8 @@ class Instance:
     """What of its engine is changed, where that is installed by itself."""
     plugins: tuple[Plugin, ...] = ()
     """Those of the environment that it runs in."""
+    beside: bool = False
+    """Whether it runs beside the one in whose place it is to come, as a unit of its own with a socket of its own."""
 
     @property
     def weights(self) -> tuple[Artefact, ...]:
@@ -125,14 +127,19 @@ class Instance:
     @property
     def unit(self) -> str:
         """The systemd unit's name."""
-        return f"rigwright-{self.name}.service"
+        return f"rigwright{'_beside' if self.beside else ''}-{self.name}.service"
+
+    @property
+    def seat(self) -> str:
+        """What the folder of its socket is called, and the gateway's link to that."""
+        return f"{self.name}.beside" if self.beside else self.name
 
     @property
     def socket(self) -> str:
         """The unix socket that its engine listens on, and nothing else."""
-        return f"{SOCKETS}/{self.name}/api.sock"
+        return f"{SOCKETS}/{self.seat}/api.sock"
 
     @property
     def slice(self) -> str:
         """The slice that its processes are the subtree of."""
-        return slice_of(self.unit)
+        return slice_of(f"rigwright-{self.name}.service")

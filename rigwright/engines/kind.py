@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from rigwright.declaration.entry import Roots
     from rigwright.declaration.models import Selection
     from rigwright.declaration.rig import Instance, Part, Rig
+    from rigwright.engines.caution import Placed
+    from rigwright.engines.fit import Memory
     from rigwright.host.facts import HostFacts
     from rigwright.nvidia.cuda.toolkit import Toolkit
 
@@ -182,6 +184,8 @@ class Kind(ABC):
     contained_by: ClassVar[str] = ""
     """What its instances' containers (`Service.container`) are run by where a release's is new enough, as
     `containers.engines` calls it; else empty."""
+    judges_names: ClassVar[bool] = False
+    """Whether it refuses requests for another model than the one that it serves."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """What its log betrays."""
     counts: ClassVar[Names] = Names()
@@ -192,6 +196,10 @@ class Kind(ABC):
     def rules(self) -> tuple[Rule, ...]:
         """What is known to go wrong with its instances."""
         return ()
+
+    def memory(self, one: Placed) -> Memory | None:
+        """What an instance of it keeps in memory; None where nobody knows."""
+        return None
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """What such lines say; a process that was taken over may have written any."""

@@ -12,7 +12,7 @@ from typing import cast
 from rigwright.containers.found import ContainerFacts
 from rigwright.containers.plan import ContainerPlan
 from rigwright.containers.told import pending as containers_pending
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
@@ -81,10 +81,15 @@ def desired(
     for name, engine in rig.engines.items():
         kind = cast(InstallingKind, kinds()[engine.kind])
         made[name] = kind.installation(rig, name, engine, facts)
-    nodes = {one.name: nearest_node(facts, one.cards) for one in rig.instances if one.cards}
+    nodes = {one.name: node_of(facts, one) for one in rig.instances}
     return Desired(
         rig, facts, tools, toolkit(rig, facts), made, generation(rig, made, tools, nodes), driver, containers
     )
+
+
+def node_of(facts: HostFacts, instance: Instance) -> int | None:
+    """The NUMA node whose processors and memory an instance has; None where it has all."""
+    return nearest_node(facts, instance.cards) if instance.cards else None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import io
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import MappingProxyType
 
 import gevent
 from pyinfra import host, logger, state
@@ -23,10 +24,12 @@ from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving import live as served
-from rigwright.serving.activation import Goal, activation, goal, goal_of, only_loading, surplus
+from rigwright.serving.activation import Activation, Goal, activation, goal, goal_of, only_loading, surplus
+from rigwright.serving.beside import FOLDER, Beside, Room, parse, refusal, renamed, room_script
+from rigwright.serving.beside import UNITS as RUNTIME_UNITS
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
-from rigwright.serving.units import STOPPED, UNITS
+from rigwright.serving.units import LINKS, STOPPED, UNITS
 from roles.operations.ahead import Question, Unanswered, forget
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
@@ -52,6 +55,21 @@ class ServedNow(FactBase[Served]):
             return served.parse(output)
         except ValueError as error:
             raise FactProcessError(f"the state script: {error}") from error
+
+
+class RoomNow(FactBase[Room]):
+    """What of the host's memory is free."""
+
+    def command(self, script: str) -> Question:
+        """templates/look/room.sh.j2."""
+        return Question(script)
+
+    def process(self, output: list[str]) -> Room:
+        """Read what it tells."""
+        try:
+            return parse(output)
+        except ValueError as error:
+            raise FactProcessError(f"the room script: {error}") from error
 
 
 def look(rig: Rig) -> Served:
@@ -116,7 +134,7 @@ def packed(wanted: Generation) -> list[str]:
 
 
 @operation()
-def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
+def activated(rig: Rig, wanted: Generation, timeout: int, beside: Mapping[str, Beside]) -> Commands:
     """Serve a generation: move the link, have systemd read it, restart what was not started from it, and wait until
     every instance has answered. When one does not, the earlier generation comes back and the operation fails.
 
@@ -126,8 +144,9 @@ def activated(rig: Rig, wanted: Generation, timeout: int) -> Commands:
     + rig: the rig
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
+    + beside: unit of an instance -> what is started beside the one that runs before that is stopped, if there is room
     """
-    yield from _reach(rig, look(rig), lambda found: goal(found, wanted), timeout)
+    yield from _reach(rig, look(rig), lambda found: goal(found, wanted), timeout, beside)
 
 
 @operation()
@@ -141,7 +160,13 @@ def returned(rig: Rig, kept: Kept, timeout: int) -> Commands:
     yield from _reach(rig, look(rig), lambda found: goal_of(kept), timeout)
 
 
-def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int) -> Commands:
+def _reach(
+    rig: Rig,
+    found: Served,
+    aim: Callable[[Served], Goal],
+    timeout: int,
+    beside: Mapping[str, Beside] = MappingProxyType({}),
+) -> Commands:
     config = rig.roots.config
     way = activation(found, config, aim(found))
     deadline = time.monotonic() + timeout
@@ -154,8 +179,13 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
         host.noop("every instance is up to date")
         return
     number = aim(found).number or found.next_number
+    seats = [one for unit, one in beside.items() if unit in way.restart and _has_room(rig, found, way, unit)]
     script = render(
         "generation/activate.sh.j2",
+        beside=seats,
+        beside_folder=FOLDER,
+        runtime_units=RUNTIME_UNITS,
+        links=LINKS,
         config=config,
         units=UNITS,
         activating=ACTIVATING,
@@ -177,6 +207,19 @@ def _reach(rig: Rig, found: Served, aim: Callable[[Served], Goal], timeout: int)
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'
     yield FunctionCommand(run_job, (JOB, script, test, rig.jobs), {})
+
+
+def _has_room(rig: Rig, found: Served, way: Activation, unit: str) -> bool:
+    """Whether one more of an instance can run beside the one that answers; says why not."""
+    process = found.processes.get(unit)
+    if not state.is_executing or process is None or process.state != "active":
+        return False
+    instance = next(one for one in rig.instances if one.unit == unit)
+    room: Room | None = host.get_fact(RoomNow, script=room_script(instance))
+    why = refusal(rig, instance, room, renamed=renamed(way)) if room else "what room there is, is not known"
+    if why:
+        logger.info(f"{host.print_prefix}{instance.name} is stopped before the one in its place starts: {why}")
+    return not why
 
 
 @operation()

@@ -143,7 +143,8 @@ local function place(request)
   request.instance = name
   request.tried[name] = true
   counts.take(request, "instance " .. name)
-  instances.aim(name)
+  request.seat = instances.aim(name)
+  counts.take(request, "seat " .. request.seat)
   local span, called = request.span, model.engine_name[name]
   if span and called and called ~= request.called then
     span[2] = body.replace(span[1], span[2], called)
@@ -180,6 +181,7 @@ end
 function gateway.again()
   local request = requests.current()
   counts.give(request, "instance " .. request.instance)
+  counts.give(request, "seat " .. request.seat)
   counts.count("retries " .. request.instance)
   request.instance = nil
   return place(request)

@@ -15,6 +15,9 @@ local ENXIO = 6
 -- O_NONBLOCK and O_CLOEXEC (open(2), on x86 and Arm): who has an engine can make a FIFO of its socket, and opening that
 -- otherwise waits until somebody writes, with all that this process has under way.
 local AT_ONCE = 0x800 + 0x80000
+-- What follows the name of one that runs beside the one in whose place it is to come: as long as it is there, it is the
+-- one that is asked.
+local BESIDE = ".beside"
 local turn = 0
 
 -- Whether a file can be opened; else the number of why not.
@@ -35,8 +38,15 @@ local function out(name)
   return (opens(settings.out .. "/" .. name))
 end
 
+-- The link that leads to it now.
+local function seat(name)
+  for _, one in ipairs({ name .. BESIDE, name }) do
+    if linked(one) and not counts.leaving(one) then return one end
+  end
+end
+
 function instances.is_ready(name)
-  return linked(name) and not out(name) and not counts.leaving(name)
+  return seat(name) ~= nil and not out(name)
 end
 
 function instances.ready(model)
@@ -63,11 +73,12 @@ function instances.choose(model, sticky, tried)
   return best
 end
 
--- Have the request that is under way go to this one.
+-- Have the request that is under way go to this one; by which link.
 function instances.aim(name)
-  local key = settings.engine_keys[name]
-  ngx.var.rw_socket = settings.links .. "/" .. name
+  local key, link = settings.engine_keys[name], seat(name) or name
+  ngx.var.rw_socket = settings.links .. "/" .. link
   ngx.var.rw_authorization = key and "Bearer " .. key or ""
+  return link
 end
 
 -- A request of the router's to an instance, whether it is out or not.

@@ -118,10 +118,10 @@ end
 -- An instance that is about to be stopped, one of which all is to end, or one that stays after all; how many are under
 -- way there.
 function telling.leaving()
-  local what, name = ngx.var.uri:match("^/(%l+)/([a-z0-9-]+)$")
-  if not name or ngx.req.get_method() ~= "POST" then return answers.unknown() end
-  if what == "stay" then counts.stay(name) else counts.leave(name, what == "cut") end
-  ngx.print(counts.get("instance " .. name), "\n")
+  local what, seat = ngx.var.uri:match("^/(%l+)/([a-z0-9.-]+)$")
+  if not seat or ngx.req.get_method() ~= "POST" then return answers.unknown() end
+  if what == "stay" then counts.stay(seat) else counts.leave(seat, what == "cut") end
+  ngx.print(counts.get("seat " .. seat), "\n")
 end
 
 return telling

@@ -59,7 +59,7 @@ function watching.watch()
     local gone = request.key ~= "" and counts.gone(request.key)
     if gone and not events then return ngx.ERROR end
     -- another answer has begun, and is whole in a moment
-    if gone or (events and counts.cut(request.instance)) then
+    if gone or (events and counts.cut(request.seat)) then
       -- once told why, the client is cut off with the next piece, and with it the engine
       request.told = true
       ngx.arg[1] = gone and GONE or LEFT

@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 import requests
 
+from cli.resolving.checkpoints import header
 from lab.hosts import HostSpec
 from lab.labs import Lab
+from rigwright.supply.lock import Lock, text
 from tests.hosts.gateway_box import DEMO, QUESTION, SLOW, Box, rigwright
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import deploy, red, until
@@ -37,6 +39,13 @@ model = "{SLOW}"
 context = 8192
 slots = 4
 flags.threads = "1"
+
+[variants."llamacpp/slow-none"]
+engine = "llama.cpp"
+model = "{SLOW}"
+context = 8192
+slots = 4
+flags.json-schema = "{{"
 
 [variants."llamacpp/broken"]
 engine = "llama.cpp"
@@ -76,6 +85,21 @@ def break_off(box: Box) -> None:
     lines = [f'{key} = "{value}"' for key, value in row.items()]
     lines += [f"size = {len(content)}", f'sources = ["shelf:{BROKEN}.gguf"]']
     (box.folder / "locks/broken.lock.toml").write_text(lock_text("\n".join(["[[artefact]]", *lines, ""])))
+
+
+def lock(box: Box, *, told: bool) -> None:
+    """Lock the slow model, with what its header says of memory or without."""
+    weight = box.lab.shelf / f"{SLOW}.gguf"
+    size = weight.stat().st_size
+
+    def beginning(count: int) -> bytes:
+        with weight.open("rb") as file:
+            return file.read(count)
+
+    path = box.folder / "locks/slow.lock.toml"
+    row = Lock.load([box.folder / "locks"]).artefacts[SLOW]
+    known = header(weight.name, size, beginning) if told else None
+    path.write_text(text([row.model_copy(update={"header": known})], "slow.toml"))
 
 
 def declared(box: Box, variant: str = "llamacpp/slow", **changes: Any) -> Path:
@@ -152,7 +176,8 @@ def load(box: Box, clients: int = 4) -> Iterator[Load]:
 
 
 def switch(box: Box, *words: str) -> subprocess.CompletedProcess[str]:
-    return rigwright("switch", str(box.folder / "rig.py"), "chat", *words)
+    # the model knows nothing, which its answers show
+    return rigwright("switch", str(box.folder / "rig.py"), "chat", "--unverified", *words)
 
 
 def serves(box: Box) -> str:
@@ -165,7 +190,9 @@ def generation(box: Box) -> str:
     return box.host.run("readlink /etc/rigwright/current")
 
 
-def test_nobody_loses_an_answer_while_another_variant_comes(box: Box) -> None:
+@pytest.mark.parametrize("room", [True, False], ids=["beside", "in its place"])
+def test_nobody_loses_an_answer_while_another_variant_comes(box: Box, room: bool) -> None:
+    lock(box, told=room)
     inventory = declared(box)
     assert deploy(inventory).status == 0
     before = inventory.read_text()
@@ -174,6 +201,10 @@ def test_nobody_loses_an_answer_while_another_variant_comes(box: Box) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     print(f"{len(clients.answered)} answered, {len(clients.told)} told 503, longest silence {clients.silence:.1f} s")
     assert clients.wrong == []
+    assert bool(clients.told) != room
+    assert ("nobody is kept waiting" in done.stdout) == room
+    assert ("its lock does not say what memory it needs" in done.stdout) != room
+    assert box.host.run("find /run -name 'rigwright_beside*' -o -name '*.beside'") == ""
     assert inventory.read_text() == before.replace("llamacpp/slow", "llamacpp/slow-two")
     assert "chat: llamacpp/slow -> llamacpp/slow-two" in done.stdout
     assert serves(box) == "llamacpp/slow-two"
@@ -187,6 +218,7 @@ def test_nobody_loses_an_answer_while_another_variant_comes(box: Box) -> None:
 
 
 def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> None:
+    lock(box, told=False)
     inventory = declared(box)
     assert deploy(inventory).status == 0
     before, was = inventory.read_text(), generation(box)
@@ -212,7 +244,7 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow-two")
     assert "the inventory declares something else" in rigwright("status", str(inventory)).stdout
-    listed = switch(box, "--list").stdout
+    listed = rigwright("switch", str(inventory), "chat", "--list").stdout
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow ")] == ["declared"]
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow-two")] == ["served"]
     assert deploy(inventory).status == 0
@@ -220,10 +252,46 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box)
     assert red(inventory) == set()
 
 
+def test_one_that_does_not_answer_beside_the_old_one_costs_nobody_anything(box: Box) -> None:
+    lock(box, told=True)
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    before = inventory.read_text(), generation(box), box.host.run("systemctl show --property=MainPID rigwright-chat")
+    with load(box) as clients:
+        done = switch(box, "llamacpp/slow-none")
+    assert done.returncode == 1
+    assert "rigwright_beside-chat.service did not become ready" in done.stdout + done.stderr
+    assert (clients.wrong, clients.told) == ([], [])
+    now = inventory.read_text(), generation(box), box.host.run("systemctl show --property=MainPID rigwright-chat")
+    assert now == before
+    assert red(inventory) == set()
+
+
+def test_an_activation_that_is_killed_while_both_run_leaves_the_old_one(box: Box) -> None:
+    lock(box, told=True)
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "--unverified", "llamacpp/slow-two"]
+    with load(box) as clients:
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        box.host.run(
+            "until systemctl is-active --quiet rigwright_beside-chat; do sleep 0.05; done; "
+            "systemctl kill --signal=KILL rw-job-activate"
+        )
+        assert running.wait() == 1
+        until(lambda: box.host.run("systemctl is-active rigwright_beside-chat || true").strip() != "active", "ended")
+        done = switch(box, "llamacpp/slow-two")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert clients.wrong == []
+    assert serves(box) == "llamacpp/slow-two"
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
 def test_one_that_is_killed_in_the_middle_is_finished_by_the_same_again(box: Box) -> None:
     inventory = declared(box)
     assert deploy(inventory).status == 0
-    command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "llamacpp/slow-two"]
+    command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "--unverified", "llamacpp/slow-two"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     active = "systemctl is-active rw-job-activate || true"
     until(lambda: box.host.run(active).strip() in ("active", "activating"), "an activation")

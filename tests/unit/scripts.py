@@ -35,6 +35,7 @@ from rigwright.patches.patch import Patch
 from rigwright.render import render
 from rigwright.serving import by_hand
 from rigwright.serving.activation import Activation
+from rigwright.serving.beside import Beside, room_script
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
@@ -165,7 +166,14 @@ def tools(
     return render("tools/install.sh.j2", tools=tools, **values)
 
 
-def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc/rigwright", units: str = UNITS) -> str:
+def activate(
+    way: Activation,
+    foreign: tuple[str, ...] = (),
+    config: str = "/etc/rigwright",
+    units: str = UNITS,
+    beside: tuple[Beside, ...] = (),
+    run: str = "/run/x",
+) -> str:
     """An activation."""
     values = {"config": config, "units": units, "activating": ACTIVATING, "number": 2, "proven": PROVEN}
     limits = {
@@ -176,6 +184,10 @@ def activate(way: Activation, foreign: tuple[str, ...] = (), config: str = "/etc
         "admin": ADMIN,
         "drain": 1,
         "silence": 1,
+        "beside": beside,
+        "beside_folder": f"{run}/rigwright_beside",
+        "runtime_units": f"{run}/systemd/system",
+        "links": f"{run}/rigwright/gateway",
     }
     limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
@@ -355,6 +367,16 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,), (GATEWAY_UNIT,), {HOLDER: (PORT, 8020)})
     ),
     "activate nothing": lambda: activate(Activation()),
+    "activate beside": lambda: activate(
+        Activation((), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),)),
+        beside=(
+            Beside(
+                *("chat", "rigwright_beside-chat.service", "chat.beside", "/run/rigwright_beside/chat", "[Unit]\n"),
+                *({"requests/chat": "url = x\n"}, (0, 1)),
+            ),
+        ),
+    ),
+    "room": lambda: room_script(instance()),
     "hold": hold,
     "hold where somebody watches": lambda: hold(marks="/var/lib/rigwright/metrics/deploy.prom"),
     "hold after a while": lambda: hold(120),

@@ -13,13 +13,16 @@ from click.testing import CliRunner, Result
 import checks.looking
 import cli.switch as verb
 from cli import main
-from cli.ending import Failed
+from cli.ending import Failed, Unreached
 from cli.hosts import Wanted
+from cli.judged import Judged
 from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
-from rigwright.serving.live import Kept, Served
+from rigwright.operate.verify import Finding
+from rigwright.serving.beside import Room
+from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.use import Use
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, chat, entry, facts
@@ -65,19 +68,27 @@ instead = ["llamacpp/cpu"]
 """
 
 
+OK = Finding("completion", "it answers a question", "ok", "Paris")
+FAIL = Finding("tool-call", "it calls a tool", "fail", "no tool call")
+SKIP = Finding("image", "it sees an image", "skip", "too small")
+
+
 class Operator:
     """An inventory of two boxes, and what a verb does to them: nothing, but it is written down."""
 
     def __init__(self, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
         self.box = box
-        self.ran: list[tuple[str, ...]] = []
+        self.ran: list[Wanted] = []
         self.looked = 0
-        self.status = 0
         self.serves: dict[str, str] | None = {"chat": "llamacpp/cpu"}
         box.write("catalog/box.toml", CATALOG + OTHERS)
         self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
         monkeypatch.setattr(verb, "boxes", self.boxes)
         monkeypatch.setattr(verb, "perform", self.deploy)
+        monkeypatch.setattr(verb, "verified", self.verify)
+        # it would take this process's own Ctrl-C
+        monkeypatch.setattr(verb, "Interrupt", SimpleNamespace)
+        self.judged = Judged("chat", "llamacpp/wide", checks=[OK])
 
     def declare(self, **boxes: dict[str, object]) -> None:
         rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
@@ -97,9 +108,11 @@ class Operator:
         return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], []
 
     def deploy(self, wanted: Wanted) -> None:
-        self.ran.append((wanted.inventory, *wanted.words, "--limit", str(wanted.limit)))
-        if self.status:
-            raise Failed("deploy failed on one")
+        self.ran.append(wanted)
+
+    def verify(self, box: Any, instances: Any, *rest: object) -> list[Judged]:
+        assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].partition(":")[2]]
+        return [self.judged]
 
     def switch(self, *words: str) -> Result:
         return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
@@ -116,7 +129,16 @@ class Looked(checks.looking.Box):
 
     def served(self) -> Served:
         kept = Kept(1, "0" * 64, "0" * 64, "", variants=self.target.serves)
-        return Served(generations=(kept,), current=1)
+        return Served(
+            generations=(kept,), current=1, processes={"rigwright-chat.service": Process("active", "running")}
+        )
+
+    def read(self, parse: Any, script: str) -> Any:
+        assert "MemAvailable" in script
+        return Room(1 << 40)
+
+    def written(self) -> dict[str, tuple[str, str]]:
+        return {}
 
     def use(self) -> dict[str, Use]:
         return {"rigwright-chat.service": Use("", 5, 12.4)}
@@ -178,10 +200,14 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
     old, new = (f"{{'chat': {{'variant': 'llamacpp/{name}', 'port': 8020}}}}" for name in ("cpu", "wide"))
     assert operator.text == before.replace(old, new) != before
     assert [line[:1] for line in done.output.splitlines() if old in line or new in line] == ["-", "+"]
-    assert operator.ran == [
-        (str(operator.box.inventory), "--yes", "--data", "switch=chat:llamacpp/wide", "--limit", "one")
-    ]
+    (ran,) = operator.ran
+    assert (ran.inventory, ran.limit, ran.dry) == (str(operator.box.inventory), "one", False)
+    assert ran.data == {"switch": "chat:llamacpp/wide"}
     assert "one: chat: llamacpp/cpu -> llamacpp/wide" in done.output
+    assert (
+        "chat answers nobody from the end of the old process to the new one's first answer: about 12 s" in done.output
+    )
+    assert "one: for both do not run at once: no gateway is there" in done.output
 
 
 def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
@@ -189,7 +215,7 @@ def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
     done = operator.switch("chat", "llamacpp/wide", *ONE, "--once")
     assert done.exit_code == 0, done.output
     assert operator.text == before
-    assert "switch=chat:llamacpp/wide" in operator.ran[0]
+    assert operator.ran[0].data == {"switch": "chat:llamacpp/wide"}
     assert "serves llamacpp/wide until the next deploy" in done.output
     assert "---" not in done.output
 
@@ -231,25 +257,30 @@ OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}
 
 
 @pytest.mark.parametrize(
-    ("serves", "restored", "said"),
+    ("serves", "restored", "status", "said"),
     [
-        (OLD, True, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
-        (NEW, False, "run the same command again to continue"),
-        (None, False, "one cannot be reached: what it serves is not known; run the same command again"),
+        (OLD, True, 1, "chat does not serve llamacpp/wide; as said above. {file} is as it was"),
+        (NEW, False, 1, "run the same command again to continue"),
+        (None, False, 3, "one cannot be reached: what it serves is not known; run the same command again"),
     ],
 )
 def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
-    operator: Operator, serves: dict[str, str] | None, restored: bool, said: str, monkeypatch: pytest.MonkeyPatch
+    operator: Operator,
+    serves: dict[str, str] | None,
+    restored: bool,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = operator.text
 
-    def deploy(_: Wanted) -> None:
+    def deploy(wanted: Wanted) -> None:
         operator.serves = serves
-        raise Failed("deploy failed on one")
+        raise Failed("deploy failed, as said above")
 
     monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert done.exit_code == (1 if serves else 3)
+    assert done.exit_code == status
     assert said.format(file=operator.box.inventory) in done.output, done.output
     assert (operator.text == before) == restored
 
@@ -257,14 +288,51 @@ def test_after_a_deploy_that_failed_the_file_says_what_the_box_serves(
 def test_a_file_that_somebody_has_changed_meanwhile_is_left_alone(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deploy(_: Wanted) -> None:
+    def deploy(wanted: Wanted) -> None:
         operator.box.write("rig.py", operator.text + "# mine\n")
-        raise Failed("deploy failed on one")
+        raise Unreached("deploy failed, as said above")
 
     monkeypatch.setattr(verb, "perform", deploy)
     done = operator.switch("chat", "llamacpp/wide", *ONE)
-    assert "was changed meanwhile, and still says llamacpp/wide" in done.output
+    assert "was changed meanwhile, and is left as it is: edit it by hand" in done.output
     assert operator.text.endswith("# mine\n")
+
+
+def orders(operator: Operator) -> list[object]:
+    return [one.orders["switch"] for one in operator.ran]
+
+
+def test_one_that_answers_wrongly_gives_way_to_what_was_served_before(operator: Operator) -> None:
+    before, operator.serves = operator.text, {"chat": "llamacpp/one"}
+    operator.judged = Judged("chat", "llamacpp/wide", checks=[OK, FAIL, SKIP])
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert done.exit_code == 1
+    assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/one"]
+    assert operator.text == before
+    assert "llamacpp/wide fails: it calls a tool; chat serves llamacpp/one again" in done.output
+
+
+@pytest.mark.parametrize(
+    ("judged", "why"),
+    [
+        (Judged("chat", "llamacpp/wide", checks=[OK, SKIP]), "is not proven: it sees an image"),
+        (Judged("chat", "llamacpp/wide", ended="interrupted"), "is not proven: interrupted"),
+    ],
+)
+def test_what_could_not_be_judged_is_no_pass_and_no_reason_to_go_back(
+    operator: Operator, judged: Judged, why: str
+) -> None:
+    operator.judged = judged
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert (done.exit_code, orders(operator)) == (1, ["chat:llamacpp/wide"])
+    assert f"one: chat serves llamacpp/wide, and {why}" in done.output
+    assert "llamacpp/wide" in operator.text
+
+
+def test_it_is_not_asked_where_nobody_wants_that(operator: Operator) -> None:
+    operator.judged = Judged("chat", "llamacpp/wide", checks=[FAIL])
+    assert operator.switch("chat", "llamacpp/wide", "--unverified", *ONE).exit_code == 0
+    assert orders(operator) == ["chat:llamacpp/wide"]
 
 
 def test_what_is_declared_already_is_deployed_without_an_edit(operator: Operator) -> None:

@@ -14,7 +14,8 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
-from rigwright.engines.caution import Rule
+from rigwright.engines.caution import Placed, Rule
+from rigwright.engines.fit import Memory
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
 from rigwright.engines.image.start import by
@@ -64,11 +65,16 @@ class Image(InstallingKind):
     contained_by = "podman"
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
+    judges_names = INSIDE.judges_names
     counts = INSIDE.counts
 
     def rules(self) -> tuple[Rule, ...]:
         """Those of what is in it."""
         return INSIDE.rules()
+
+    def memory(self, one: Placed) -> Memory | None:
+        """That of what is in it."""
+        return INSIDE.memory(one)
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """What is in it says the same as elsewhere."""

@@ -13,7 +13,8 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
-from rigwright.engines.caution import Rule
+from rigwright.engines.caution import Placed, Rule
+from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.llama_cpp import able, build, command, flags, model, reserved, told
@@ -45,6 +46,12 @@ class LlamaCpp(InstallingKind):
         from rigwright.engines.llama_cpp.cautions import RULES
 
         return RULES
+
+    def memory(self, one: Placed) -> Memory | None:
+        """The same."""
+        from rigwright.engines.llama_cpp.cautions import memory
+
+        return memory(one)
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, model and purpose."""

@@ -13,7 +13,8 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
-from rigwright.engines.caution import Rule
+from rigwright.engines.caution import Placed, Rule
+from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
@@ -42,6 +43,7 @@ class Vllm(Kind):
     causes = told.CAUSES
     counts = told.COUNTS
     marks = told.MARKS
+    judges_names = True
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/vllm/cautions.py."""
@@ -49,6 +51,12 @@ class Vllm(Kind):
         from rigwright.engines.vllm.cautions import RULES
 
         return RULES
+
+    def memory(self, one: Placed) -> Memory | None:
+        """The same."""
+        from rigwright.engines.vllm.cautions import memory
+
+        return memory(one)
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """Its KV cache, attention backend and times."""

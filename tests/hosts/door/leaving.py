@@ -93,3 +93,41 @@ async def nobody_but_root_and_the_gateway_says_who_leaves(world: World) -> None:
     for path in ("/leave/one", "/cut/one", "/v1/leave/one"):
         assert (await world.post({"model": "tiny"}, path=path))[0] == 404
     assert (await world.post({"model": "tiny"}))[0] == 200
+
+
+async def one_that_runs_beside_is_asked_in_its_place_and_the_old_one_ends_what_it_has(world: World) -> None:
+    world.unlink("two")
+    beside = world.engines["two"]
+    async with Stream(world.port, SLOW) as stream:
+        assert await stream.whose() == "one"
+        (world.folder / "links/one.beside").symlink_to(beside.socket)
+        answers = await asyncio.gather(*(world.post({"model": "tiny"}) for _ in range(20)))
+        assert {status for status, *_ in answers} == {200}
+        assert len(beside.reached) == 20
+        # it is asked as the one in whose place it is
+        assert beside.reached[0][1]["authorization"] == "Bearer secret-of-one"
+        assert (await _say(world, "leave", "one"), await _say(world, "leave", "one.beside")) == (1, 0)
+        await _say(world, "stay", "one.beside")
+        # what is cut is the old one's alone
+        async with Stream(world.port, SLOW) as newer:
+            assert await newer.whose() == "two"
+            await _say(world, "cut", "one")
+            await asyncio.wait_for(stream.end(), 5)
+            assert b'"code":"service_unavailable"' in stream.came
+            at = len(newer.came)
+            await newer._more()
+            assert len(newer.came) > at
+            # without the old one's link, it is there
+            world.unlink("one")
+            assert (await world.post({"model": "tiny"}))[0] == 200
+            status, _, body = await world.ask(b"GET /health HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+            assert (status, json.loads(body)["models"]["tiny"]["instances"]["one"]) == (200, "ok")
+            # and when the one that comes to stay is there, that is asked again
+            world.link("one")
+            world.unlink("one.beside")
+            await _say(world, "stay", "one")
+            assert (await world.post({"model": "tiny"}))[0] == 200
+            assert await _say(world, "leave", "one.beside") == 1
+    await idle(world)
+    assert {name for name in world.engines if len(world.engines[name].reached) > 20} == {"two"}
+    assert len(world.engines["one"].reached) == 2

@@ -66,9 +66,13 @@ def health(settings: Settings) -> Answer:
 
 
 def linked(links: Path, instance: str) -> bool:
-    """Whether an instance is ready: it has published its socket."""
+    """Whether an instance is ready: it has published its socket, or one that runs beside it has."""
+    return any(_socket(links / name) for name in (instance, f"{instance}.beside"))
+
+
+def _socket(path: Path) -> bool:
     try:
-        return stat.S_ISSOCK((links / instance).stat().st_mode)
+        return stat.S_ISSOCK(path.stat().st_mode)
     except OSError:
         return False
 
