@@ -54,7 +54,8 @@ def look(box: Box, instance: Instance) -> Conditions:
 
 def _boot(box: Box, name: str, started_from: str) -> str:
     """What tells this start of an instance from others."""
-    script = f"systemctl show --value --property=InvocationID {name}; head -n 1 {shlex.quote(f'{STARTED_FROM}/{name}')}"
+    unit, note = shlex.quote(name), shlex.quote(f"{STARTED_FROM}/{name}")
+    script = f"systemctl show --value --property=InvocationID {unit}; head -n 1 {note}"
     lines = [line.strip() for line in root.run(box.target, script).lines]
     if len(lines) != 2 or not INVOCATION.fullmatch(lines[0]):
         raise Unfit(f"{name} does not run: deploy it first")

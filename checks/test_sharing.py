@@ -85,7 +85,7 @@ def test_a_weight_is_given(survey: Survey, rig: Rig, share: Share) -> None:
         told = f"{found.said} {found.headers.get('content-range', '')}".strip()
         expect(f"{weight.file}: {told}", f"{weight.file}: 206 {wanted}", f"{LOG}, or re-run deploy")
         same = found.sha256 == requests.parts.get(f"{weight.weight_path} {number}", "")
-        said = "as they lie there" if same else "others"
+        said = "as on disk" if same else "others"
         expect(f"{weight.file}: bytes {said}", f"{weight.file}: bytes as on disk", f"systemctl restart {UNIT}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -149,7 +150,8 @@ def _restart(box: Box, instance: Instance) -> None:
         Gone: the connection is gone.
     """
     say(f"{box.name}: {instance.name}: starting it anew")
-    script = f"systemctl reset-failed {instance.unit} 2>/dev/null; systemctl restart {instance.unit}"
+    name = shlex.quote(instance.unit)
+    script = f"systemctl reset-failed {name} 2>/dev/null; systemctl restart {name}"
     answer = root.run(box.target, script)
     if answer.status:
         raise Unfit(f"{instance.unit} does not come up again: {printable(answer.complaint)}")

@@ -66,7 +66,7 @@ def test_check_says_what_is_not_the_locked_file_any_more(world: World, change: o
 def test_what_a_server_has_a_hash_of_is_compared_with_that(world: World) -> None:
     world.locked()
     world.files.serve("store/small.gguf", whole(WEIGHTS, ("ETag", f'"{hashlib.sha256(WEIGHTS).hexdigest()}"')))
-    assert world.checked(0) == ["nothing moved"]
+    assert world.checked(0) == ["nothing changed"]
 
 
 @pytest.mark.parametrize("path", ["simple/engine/", "simple/part/", "store/small.gguf"])

@@ -144,7 +144,7 @@ def test_a_rigs_token_is_shown_to_no_other_rigs_mirror(world: HubWorld) -> None:
         boxes = {
             "one": {"ssh_hostname": "127.0.0.1", "mirrors": {"hub": [other.url]}},
             "two": {
-                "ssh_hostname": "127.0.0.2",
+                "ssh_hostname": "192.0.2.2",
                 "mirrors": {"hub": [other.url, world.hub.url]},
                 "hub_token_file": "hub.token",
                 "hub_token_for": world.hub.url,

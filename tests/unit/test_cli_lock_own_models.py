@@ -128,8 +128,7 @@ def test_check_looks_at_the_mirrors(world: HubWorld, files: FileServer) -> None:
     files.serve("office/models/mine/one.bin", whole(FILES["one.bin"]))
     files.serve("office/models/mine/sub/config.json", whole(b"other"))
     world.rig(f'"mirrors": {{"office": ["{files.url}/office"]}}')
-    (line,) = world.checked(1)
-    assert line.startswith("model 3: config.json has 5 bytes at ")
+    assert any(line.startswith("model 3: config.json has 5 bytes at ") for line in world.checked(1))
 
 
 def linked_file(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright import types
+from rigwright import addresses, types
 
 VALID = {
     "Name": ["a", "chat", "rig3090", "2080ti-left", "a" * 48],
@@ -52,7 +52,7 @@ VALID = {
     "System": ["debian-12", "debian-13", "ubuntu-24.04"],
     "Fingerprint": ["0123456789ABCDEF0123456789ABCDEF01234567"],
     "ModuleOption": ["NVreg_EnableResizableBar", "NVreg_DeviceFileMode", "NVreg_a1"],
-    "MemorySize": ["1M", "48G", "1T", "999999G", "1%", "90%", "100%"],
+    "MemorySize": ["64M", "48G", "1T", "64T", "1%", "90%", "100%"],
     "SysctlName": ["vm.swappiness", "kernel.numa_balancing", "net.ipv4.tcp_fin_timeout", "fs.file-max"],
 }
 
@@ -148,8 +148,13 @@ HARMLESS = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._
 
 
 @cache
+def _named(name: str) -> Any:
+    """A type of either module."""
+    return getattr(types, name, None) or getattr(addresses, name)
+
+
 def adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(getattr(types, name))
+    return TypeAdapter(_named(name))
 
 
 def takes(name: str, value: Any) -> bool:
@@ -234,12 +239,12 @@ def test_what_no_option_takes_is_refused(value: object) -> None:
 
 LONG = """
 from pydantic import TypeAdapter, ValidationError
-from rigwright import types
+from rigwright import addresses, types
 for name in NAMES:
     for begin in ("/" + "a" * 200, "/a" * 100, "a" * 200, "s:" + "a" * 200, "s:" + "a/" * 100, "http://" + "a." * 100):
         text = begin + " "
         try:
-            TypeAdapter(getattr(types, name)).validate_python(text)
+            TypeAdapter(_named(name)).validate_python(text)
         except ValidationError:
             continue
         raise SystemExit(f"{name} takes {text!r}")
