@@ -244,7 +244,7 @@ for name in NAMES:
     for begin in ("/" + "a" * 200, "/a" * 100, "a" * 200, "s:" + "a" * 200, "s:" + "a/" * 100, "http://" + "a." * 100):
         text = begin + " "
         try:
-            TypeAdapter(_named(name)).validate_python(text)
+            TypeAdapter(getattr(types, name, None) or getattr(addresses, name)).validate_python(text)
         except ValidationError:
             continue
         raise SystemExit(f"{name} takes {text!r}")
