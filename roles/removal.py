@@ -32,9 +32,8 @@ def removal(rig: Rig, keep_weights: bool) -> None:
     found = look(rig)
     if found.elsewhere:
         logger.error(
-            f"{host.print_prefix}refused: this host is deployed with its configuration in "
-            f"{found.elsewhere}: set "
-            "that as roots.config"
+            f"{host.print_prefix}refused: this host is already deployed with its configuration in "
+            f"{found.elsewhere}: set that as roots.config"
         )
         state.fail_hosts({host})
         return

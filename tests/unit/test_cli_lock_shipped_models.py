@@ -163,7 +163,7 @@ def test_what_is_locked_by_hand_is_left_alone(shipped: Shipped) -> None:
     by_hand = shipped.folder / "locks" / "hand.lock.toml"
     by_hand.write_text(lock_text(BY_HAND.format(hash="a" * 64)))
     done = shipped.lock()
-    assert (done.exit_code, shipped.path.exists()) == (1, False)
+    assert (done.exit_code, shipped.path.exists()) == (2, False)
     assert "nothing to lock" in done.stderr or "the inputs to lock" in done.stderr
 
 
