@@ -250,7 +250,7 @@ SICK: dict[str, tuple[Processes, set[str]]] = {
     "a library that was replaced": (of(there(), code=["replaced /usr/lib/x.so"]), {"S21"}),
     "code of no file": (of(there(), code=["unnamed"]), {"S21"}),
     "a library of nobody's": (
-        replace(of(there(), code=["file /x.so"]), code={"/x.so": "no package has brought it"}),
+        replace(of(there(), code=["file /x.so"]), code={"/x.so": "not from any package"}),
         {"S21"},
     ),
     "another engine's": (of(there(), code=["file /opt/rigwright/engines/other-1/bin/x.so"]), {"S21"}),
@@ -294,3 +294,9 @@ def test_other_weights_in_its_view_are_told() -> None:
     made = there()
     unit = replace(made.units[CHAT], elsewhere=["/srv/models/a.gguf"])
     assert set(red(replace(made, units={**made.units, CHAT: unit}))) == {"S19"}
+
+
+def test_what_the_look_says_of_code_without_a_package_is_what_its_check_knows(tmp_path: Path) -> None:
+    code = Code(())
+    code.files = {str(tmp_path / "libcuda.so.1")}
+    assert code.judged() == {str(tmp_path / "libcuda.so.1"): c.UNKNOWN}

@@ -60,7 +60,7 @@ class Code:
         """Path -> what is wrong with it by dpkg's word, of files that are not below the folders."""
         wanted = {path for path in self.files if not path.startswith(self.folders)}
         sums = _sums(wanted)
-        found = dict.fromkeys(wanted - sums.keys(), "no package has brought it")
+        found = dict.fromkeys(wanted - sums.keys(), "not from any package")
         for path, digest in sums.items():
             if (now := _md5(path)) and now != digest:
                 found[path] = "its bytes are not its package's"
