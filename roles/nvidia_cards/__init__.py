@@ -21,7 +21,7 @@ def nvidia_cards(rig: Rig) -> None:
     left = set(paths(rig)) - {file.path for file in files}
     # what is written down of cards is for the unit alone
     retired(
-        name="Settings that are not declared",
+        name="Undeclared settings",
         paths=sorted(left if rig.driver.sets_cards else left | {record_path(rig)}),
     )
     if files:
