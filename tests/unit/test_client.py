@@ -17,6 +17,7 @@ from rigwright.operate.place import Place
 from rigwright.operate.reply import NoMessage, message
 from roles import client as clients
 from roles.client import Client, Failed, Lost, command
+from roles.client.host import talk
 from tests.unit.client_host import ClientHost, client_host
 from tests.unit.model_server import KEY, MODEL, Fault, Scripted, model_server
 
@@ -116,6 +117,17 @@ def test_what_is_no_answer_is_none(asking: Asking, fault: Fault, words: str) -> 
         reply = one.ask(STREAMED, SOON)
     with pytest.raises(NoMessage, match=words):
         message(reply)
+
+
+def test_an_answer_that_was_read_whole_has_ended(tmp_path: Path) -> None:
+    with model_server(Scripted(), tmp_path / "s"):
+        connection = talk.Connection(talk.Place(str(tmp_path / "s"), KEY), SOON)
+        connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {KEY}"})
+        answer = connection.getresponse()
+        # as http.client does for a server that says it will, and Python 3.13 with the last byte
+        connection.close()
+        assert answer.read()
+        assert talk.receive(connection, answer, time.perf_counter() + SOON) == b""
 
 
 def test_nobody_is_waited_for_longer_than_that(asking: Asking) -> None:
