@@ -80,8 +80,8 @@ class Stressed:
         try:
             found = message(reply)
         except NoMessage:
-            # what was computed for it nobody says
-            self.unsure = True
+            # what was computed for it nobody says; nothing was where it was refused
+            self.unsure = self.unsure or not 400 <= reply.status < 500
             return reply
         self.prompt_tokens += found.prompt_tokens or 0
         self.tokens += found.tokens or 0

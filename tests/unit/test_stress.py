@@ -172,6 +172,18 @@ def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tm
         assert one.foreign_tokens == 500
 
 
+@pytest.mark.parametrize(("key", "fault", "unsure"), [("revoked", "", False), (KEY, "garbage", True)])
+def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
+    stressing: Stressing, tmp_path: Path, key: str, fault: Fault, unsure: bool
+) -> None:
+    def asked(one: Stressed) -> Iterator[Probed]:
+        one.calibrate()
+        yield from ()
+
+    (tmp_path / "key").write_text(f"{key}\n")
+    assert stressing(Scripted(fault), asked)[1].unsure == unsure
+
+
 def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "SESSIONS", (2, 6))
     monkeypatch.setattr(running, "TURNS", (2, 2))
