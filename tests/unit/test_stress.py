@@ -181,7 +181,25 @@ def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
         yield from ()
 
     (tmp_path / "key").write_text(f"{key}\n")
-    assert stressing(Scripted(fault), asked)[1].unsure == unsure
+    model = Scripted(fault)
+    for name in ("prompt_tokens_total", "generation_tokens_total"):
+        model.count(name, 0)
+    assert stressing(model, asked)[1].unsure == unsure
+
+
+def test_a_short_context_has_room_for_what_is_asked_of_it(stressing: Stressing) -> None:
+    model = Scripted()
+    found, _ = stressing(model, context=1024)
+    assert {name for name, one in found.items() if one.verdict == "n/a"} == {"needle", "tool-return", "conversation"}
+    # a model may make a token of each character
+    assert len(model.asked[0]["messages"][0]["content"]) < 600
+
+
+def test_turns_of_a_soak_have_room_in_a_short_context(stressing: Stressing, monkeypatch: pytest.MonkeyPatch) -> None:
+    soaking(monkeypatch)
+    model = Scripted()
+    stressing(model, lambda one: one.soak(False, lambda: 0), context=600)
+    assert {asked["max_tokens"] for asked in model.asked[1:]} == {600 // (3 * 6)}
 
 
 def soaking(monkeypatch: pytest.MonkeyPatch) -> None:
