@@ -29,9 +29,9 @@ FROM_CACHE = 0.05  # of a prompt; more of it, and its time is not that of comput
 GROWTH = 200  # MiB that a soak may add
 SLOWER = 0.98  # last turns by first ones, in tokens a second
 TURNS_COMPARED = 5
+TOO_SHORT = 0.05  # seconds of an answer: fewer say nothing of its rate
 ROOM = 700  # tokens of a context beside a haystack: question, template and answer
-TURNS = 6  # of a conversation
-CONVERSATION = 2048  # tokens of a context that has room for one
+TURNS, CONVERSATION = 6, 2048  # of a conversation, and tokens of a context that has room for one
 ANSWER = 200  # tokens of a turn's answer
 
 
@@ -193,8 +193,8 @@ def turn(session: int, number: int, history: Sequence[dict[str, object]], grows:
 
 
 def speed(found: Message) -> float | None:
-    """Tokens a second from the first piece to the last; None where there are too few."""
-    if not found.tokens or len(found.times) < 3 or found.times[-1] <= found.times[0]:
+    """Tokens a second from the first piece to the last; None where that is too short to tell."""
+    if not found.tokens or len(found.times) < 3 or found.times[-1] - found.times[0] < TOO_SHORT:
         return None
     return round((found.tokens - 1) / (found.times[-1] - found.times[0]), 2)
 

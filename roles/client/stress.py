@@ -194,10 +194,10 @@ class Stressed:
         made: list[Turn] = []
         for session in range(sessions):
             history: list[dict[str, object]] = []
+            self.say(f"conversation {session + 1} of {sessions}, at most {max(0, until - time.monotonic()):.0f} s left")
             for number in range(turns):
                 if time.monotonic() > until:
                     break
-                self.say(f"session {session + 1} of {sessions}, turn {number + 1} of {turns}")
                 request = stress.turn(self.seed % 10_000 + session, number, history, characters, self._most(turns))
                 reply = self.ask(request, ANSWERED)
                 made.append(_turn(reply))

@@ -11,7 +11,7 @@ import pytest
 from rigwright.declaration.rig import Instance
 from rigwright.operate import stress
 from rigwright.operate.place import Place
-from rigwright.operate.reply import Reply
+from rigwright.operate.reply import Message, Reply
 from rigwright.operate.stress import Probe, Probed, Turn, haystack, judged, ladder, soaked
 from roles.client import Client
 from roles.client import stress as running
@@ -58,6 +58,12 @@ def reply(**changes: Any) -> Reply:
     body = '{"choices": [{"message": {"content": "it is THEWORDIS"}, "finish_reason": "stop"}]' + usage + "}"
     return Reply(**{"status": 200, "error": "", "type": "", "body": body, "events": (), "first_s": 1.0, "total_s": 2.0,
                     "refused": 0, "waited_s": 2.0, **changes})  # fmt: skip
+
+
+@pytest.mark.parametrize(("last", "rate"), [(0.0, None), (0.04, None), (2.0, 10.0)])
+def test_a_rate_needs_a_time_that_says_something(last: float, rate: float | None) -> None:
+    said = Message("it", "", (), "stop", 9, 21, (0.0, last / 2, last))
+    assert stress.speed(said) == rate
 
 
 ANY = Probe("n", "t")
