@@ -19,8 +19,9 @@ from checks.results import STATUS, Report, worst
 from checks.survey.health import look
 from checks.survey.host.common import masked
 from cli.clients import INSTANCE, chosen, reach
-from cli.declared import LIMIT
+from cli.declared import LIMIT, InventoryFile
 from cli.ending import Refused
+from cli.tables import paragraph
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
 from rigwright.operate.diagnose import KERNEL, Diagnosis, Evidence, RedCheck, diagnosed
@@ -48,7 +49,7 @@ class Host:
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @INSTANCE
 @click.option("--logs", "file", type=click.Path(exists=True, dir_okay=False), help="A log, in place of hosts.")
@@ -130,6 +131,8 @@ def _lines(box: Box, command: str) -> list[str]:
 def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
     words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
+    if sys.stderr.isatty():
+        click.echo(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
     try:
         done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
         report = TypeAdapter(Report).validate_json(done.stdout)
@@ -147,15 +150,19 @@ def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
 
 def _show(host: Host) -> None:
     if host.why:
-        click.echo(f"{host.name}: {host.why}")
+        paragraph(f"{host.name}: {host.why}", hang=4)
         return
     for line in host.unseen:
-        click.echo(f"{host.name}: not seen: {line}")
+        paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
         click.echo(f"{host.name}: nothing that is known to go wrong")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
-        click.echo(printable(f"{host.name}: {number}. {where}{one.means}"))
-        click.echo(printable(f"    seen: {one.evidence}" + (f" ({one.times} times)" if one.times > 1 else "")))
-        if one.cure:
+        paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)
+        times = f" ({one.times} times)" if one.times > 1 else ""
+        paragraph(printable(f"{one.evidence}{times}"), lead="    seen: ")
+        if "rigwright " in one.cure:
+            # a line to copy, which no break of ours is in
             click.echo(printable(f"    cure: {one.cure}"))
+        elif one.cure:
+            paragraph(printable(one.cure), lead="    cure: ")

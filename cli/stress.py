@@ -115,7 +115,7 @@ def _worded(probed: Probed) -> Probed:
     parts = [probed.detail] if probed.detail else []
     if probed.prompt_tokens and probed.first_s:
         rate = probed.prompt_tokens / probed.first_s
-        parts.append(f"{probed.prompt_tokens:,} tokens read in {probed.first_s:.1f} s, {rate:.0f} a second")
+        parts.append(f"{probed.prompt_tokens:,} tokens read in {probed.first_s:.2f} s, {rate:.0f} a second")
     if probed.tokens_a_second:
         parts.append(f"{probed.tokens_a_second:.1f} tokens a second")
     if probed.growth_mib is not None:

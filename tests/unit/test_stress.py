@@ -11,7 +11,7 @@ import pytest
 from rigwright.declaration.rig import Instance
 from rigwright.operate import stress
 from rigwright.operate.place import Place
-from rigwright.operate.reply import Reply
+from rigwright.operate.reply import Message, Reply
 from rigwright.operate.stress import Probe, Probed, Turn, haystack, judged, ladder, soaked
 from roles.client import Client
 from roles.client import stress as running
@@ -58,6 +58,12 @@ def reply(**changes: Any) -> Reply:
     body = '{"choices": [{"message": {"content": "it is THEWORDIS"}, "finish_reason": "stop"}]' + usage + "}"
     return Reply(**{"status": 200, "error": "", "type": "", "body": body, "events": (), "first_s": 1.0, "total_s": 2.0,
                     "refused": 0, "waited_s": 2.0, **changes})  # fmt: skip
+
+
+@pytest.mark.parametrize(("last", "rate"), [(0.0, None), (0.04, None), (2.0, 10.0)])
+def test_a_rate_needs_a_time_that_says_something(last: float, rate: float | None) -> None:
+    said = Message("it", "", (), "stop", 9, 21, (0.0, last / 2, last))
+    assert stress.speed(said) == rate
 
 
 ANY = Probe("n", "t")
@@ -170,6 +176,36 @@ def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tm
         assert one.foreign_tokens == 0
         model.count("generation_tokens_total", 500)
         assert one.foreign_tokens == 500
+
+
+@pytest.mark.parametrize(("key", "fault", "unsure"), [("revoked", "", False), (KEY, "garbage", True)])
+def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
+    stressing: Stressing, tmp_path: Path, key: str, fault: Fault, unsure: bool
+) -> None:
+    def asked(one: Stressed) -> Iterator[Probed]:
+        one.calibrate()
+        yield from ()
+
+    (tmp_path / "key").write_text(f"{key}\n")
+    model = Scripted(fault)
+    for name in ("prompt_tokens_total", "generation_tokens_total"):
+        model.count(name, 0)
+    assert stressing(model, asked)[1].unsure == unsure
+
+
+def test_a_short_context_has_room_for_what_is_asked_of_it(stressing: Stressing) -> None:
+    model = Scripted()
+    found, _ = stressing(model, context=1024)
+    assert {name for name, one in found.items() if one.verdict == "n/a"} == {"needle", "tool-return", "conversation"}
+    # a model may make a token of each character
+    assert len(model.asked[0]["messages"][0]["content"]) < 600
+
+
+def test_turns_of_a_soak_have_room_in_a_short_context(stressing: Stressing, monkeypatch: pytest.MonkeyPatch) -> None:
+    soaking(monkeypatch)
+    model = Scripted()
+    stressing(model, lambda one: one.soak(False, lambda: 0), context=600)
+    assert {asked["max_tokens"] for asked in model.asked[1:]} == {600 // (3 * 6)}
 
 
 def soaking(monkeypatch: pytest.MonkeyPatch, sessions: tuple[int, int] = (2, 6)) -> None:
