@@ -31,6 +31,7 @@ from roles import root
 
 LINES = 2000  # of an instance's journal
 MESSAGES = 500  # of the kernel's
+WIDTH = 4000  # bytes of a line: an engine writes what it likes
 MOST = 8 << 20  # bytes of either, and of a file
 PATIENCE = 300.0  # seconds for all checks
 DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
@@ -77,7 +78,7 @@ def diagnose(
     hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))
     hosts += [Host(name, "cannot be reached", (), ()) for name in gone]
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in hosts], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([asdict(one) for one in hosts], indent=2))
     else:
         for host in hosts:
             _show(host)
@@ -96,7 +97,7 @@ def _of_file(file: str, as_json: bool) -> None:
     evidence = Evidence("INVENTORY", "HOST", logs={"": lines}, kernel=lines)
     host = Host(file, "", (), diagnosed(evidence, {"": [*every.values()]}))
     if as_json:
-        click.echo(json.dumps([asdict(host)], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([asdict(host)], indent=2))
     else:
         _show(host)
     sys.exit(1 if host.causes else 0)
@@ -125,7 +126,8 @@ def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedC
 
 def _lines(box: Box, command: str) -> list[str]:
     """What a command of root's prints, without what looks like a secret."""
-    return [masked(line) for line in root.run(box.target, command, limit=60, most=MOST).lines]
+    found = root.run(box.target, f"{{ {command}; }} | cut -b 1-{WIDTH}", limit=60, most=MOST)
+    return [masked(line) for line in found.lines]
 
 
 def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:

@@ -20,6 +20,10 @@ BOUNDS = {
     "label_value_length_limit": 512,
     "body_size_limit": "8MB",
 }
+# What rules take for the word of root, of a card's driver, of the prober or of Prometheus itself, and no engine's: one
+# that says that its box is being deployed to would have nobody told of anything there.
+OTHERS = "(?:rigwright|node|probe|DCGM|ALERTS|scrape|prometheus|alertmanager|blackbox)_.*|rig:.*|ALERTS|up"
+GATEWAYS = "rigwright_gateway_.+"
 
 
 def _text(owned: str, content: Mapping[str, object]) -> str:
@@ -49,6 +53,13 @@ def prometheus(server: Server, folder: str, owned: str) -> str:
         {"source_labels": ["__address__"], "target_label": "__param_target"},
         {"target_label": "__address__", "replacement": at_prober},
     ]
+    by_name = {"source_labels": ["__name__"]}
+    # it says itself which instance a figure is of, and nothing else of what only the inventory knows: of which box
+    of_gateway = [
+        {**by_name, "regex": GATEWAYS, "action": "keep"},
+        {"source_labels": ["exported_instance"], "regex": "(.+)", "target_label": "instance"},
+        {"regex": "exported_instance", "action": "labeldrop"},
+    ]
     interval = f"{server.interval_s}s"
     return _text(
         owned,
@@ -67,9 +78,8 @@ def prometheus(server: Server, folder: str, owned: str) -> str:
                 own("blackbox", server.blackbox_port),
                 told("node"),
                 told("gpu"),
-                # it says itself which instance a figure is of
-                told("gateway", honor_labels=True),
-                told("engine"),
+                told("gateway", metric_relabel_configs=of_gateway),
+                told("engine", metric_relabel_configs=[{**by_name, "regex": OTHERS, "action": "drop"}]),
                 told("probe", metrics_path="/probe", params={"module": [PROBE]}, relabel_configs=probing),
             ],
         },

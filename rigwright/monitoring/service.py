@@ -64,6 +64,9 @@ KINDS = {
 }
 # Services that keep what they were told in a folder of their own.
 KEEPING = ("prometheus", "alertmanager")
+# Of the host's memory at most: what Prometheus has in it grows with the number of figures, of the others it does not.
+MEMORY = {"prometheus": "50%"}
+MEMORY_OF_OTHERS = "512M"
 # Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
 # What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
@@ -265,6 +268,7 @@ def _service(
         started_from=STARTED_FROM,
         settings=[*files, *given.values()],
         data=data(rig, name) if name in KEEPING else "",
+        memory=MEMORY.get(name, MEMORY_OF_OTHERS),
         whole_proc=name in ("node", "gpu"),
         cards=name == "gpu",
     )

@@ -144,6 +144,7 @@ def test_each_service_has_a_user_of_its_own_and_listens_where_it_is_declared() -
     for one in services(made):
         assert f"--web.listen-address={one.endpoint}\n" in one.unit
         assert f"SocketBindAllow=tcp:{one.at[1]}\n" in one.unit
+        assert f"\nMemoryMax={'50%' if one.name == 'prometheus' else '512M'}\n" in one.unit
     assert "--cluster.listen-address=\n" in f"{texts['alertmanager']}\n".replace(" --web", "\n--web")
     assert "IPAddressAllow=10.0.0.5/32\n" in texts["node"]
 
