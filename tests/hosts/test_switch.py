@@ -243,7 +243,11 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box)
     done = switch(box, "llamacpp/slow-two", "--once")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow-two")
-    assert "the inventory declares something else" in rigwright("status", str(inventory)).stdout
+    said = rigwright("status", str(inventory)).stdout
+    assert "the inventory declares something else" in said
+    assert "chat serves llamacpp/slow-two until the next deploy: the inventory has llamacpp/slow\n" in said
+    (told,) = json.loads(rigwright("status", str(inventory), "--json").stdout)
+    assert [(one["variant"], one["declared"]) for one in told["instances"]] == [("llamacpp/slow-two", "llamacpp/slow")]
     listed = rigwright("switch", str(inventory), "chat", "--list").stdout
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow ")] == ["declared"]
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow-two")] == ["served"]
