@@ -91,7 +91,7 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
             **{"box": "box", "instance": "chat", "variant": "llamacpp/demo", "model": "tiny-rig"},
             "kind": "llama.cpp",
         }
-        assert query(converged, 'rig:running{instance="chat"}')
+        until(lambda: query(converged, 'rig:running{instance="chat"}'), "what is worked out of the engine's figures")
 
         # whoever is not declared is not let in
         with pytest.raises(requests.RequestException):
