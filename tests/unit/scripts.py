@@ -242,8 +242,8 @@ def watch(restart: bool) -> str:
     one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
     one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
     gone = watching.release(rig(), ["prometheus"] if restart else [])
-    tokens = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
-    return render("monitoring/start.sh.j2", **gone, tokens=tokens, starting=[one], tries=2)
+    secrets = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
+    return render("monitoring/start.sh.j2", **gone, secrets=secrets, starting=[one], tries=2)
 
 
 def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
