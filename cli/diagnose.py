@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import TypeAdapter, ValidationError
@@ -22,10 +23,12 @@ from cli.clients import INSTANCE, chosen, reach
 from cli.declared import LIMIT, InventoryFile
 from cli.ending import Refused
 from cli.tables import paragraph
+from rigwright.declaration.rig import Instance
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
-from rigwright.operate.diagnose import KERNEL, Diagnosis, Evidence, RedCheck, diagnosed
-from rigwright.operate.health import health
+from rigwright.operate.diagnose import KERNEL, diagnosed
+from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
+from rigwright.operate.health import Look, cards, health
 from rigwright.problems import printable
 from roles import root
 
@@ -114,13 +117,24 @@ def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedC
         return Host(box.name, f"the connection is gone: {printable(str(error))}", (), ())
     try:
         seen = look(box.target, box.rig)
-        healths = [health(seen, one) for one in mine]
+        facts = _facts(box, seen, mine)
     except (ValueError, Drift, root.Gone) as error:
-        healths = []
+        facts = {}
         unseen.append(f"how its instances are: {printable(str(error))}")
     causes = {one.name: one.kind.causes for one in mine}
-    evidence = Evidence(inventory, box.name, driver[:40], logs, kernel, healths, (red or {}).get(box.name, ()))
+    red_here = (red or {}).get(box.name, ())
+    evidence = Evidence(inventory, box.name, driver[:40], logs, kernel, red=red_here, **facts)
     return Host(box.name, "", tuple(unseen), diagnosed(evidence, causes))
+
+
+def _facts(box: Box, seen: Look, mine: Sequence[Instance]) -> dict[str, Any]:
+    """What a look tells, as members of the evidence."""
+    uses, cards_say = cards(seen.cards)
+    return {
+        "healths": [health(seen, one) for one in mine],
+        "cards": {one.name: tuple(one.cards) for one in box.rig.instances},
+        **{"uses": uses, "cards_say": cards_say, "reboot": seen.reboot},
+    }
 
 
 def _lines(box: Box, command: str) -> list[str]:
