@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks import Drift
 from checks.looking import Box, each
 from checks.results import STATUS, Report, worst
-from checks.survey.health import look
 from checks.survey.host.common import masked
 from cli.clients import INSTANCE, chosen, reach
 from cli.declared import LIMIT, InventoryFile
 from cli.ending import Refused
+from cli.evidence import MOST, gathered
 from cli.tables import paragraph
-from rigwright.declaration.rig import Instance
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
-from rigwright.operate.diagnose import KERNEL, diagnosed
+from rigwright.operate.diagnose import diagnosed
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
-from rigwright.operate.health import Look, cards, health
 from rigwright.problems import printable
 from roles import root
 
-LINES = 2000  # of an instance's journal
-MESSAGES = 500  # of the kernel's
-MOST = 8 << 20  # bytes of either, and of a file
 PATIENCE = 300.0  # seconds for all checks
-DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
 
 
 @dataclass(frozen=True)
@@ -109,37 +100,11 @@ def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedC
     unseen = [] if red is not None else ["what does not conform: the checks have not run to their end"]
     mine = [one for one in box.rig.instances if one.name in names]
     try:
-        driver = "".join(root.run(box.target, DRIVER, limit=20, most=100).lines[:1])
-        journal = "journalctl --no-pager --quiet --output=cat"
-        kernel = _lines(box, f"{journal} -k -b --lines={MESSAGES} --grep={shlex.quote(KERNEL)}")
-        logs = {one.name: _lines(box, f"{journal} --lines={LINES} --unit={shlex.quote(one.unit)}") for one in mine}
+        evidence, missed = gathered(inventory, box, mine, (red or {}).get(box.name, ()))
     except root.Gone as error:
         return Host(box.name, f"the connection is gone: {printable(str(error))}", (), ())
-    try:
-        seen = look(box.target, box.rig)
-        facts = _facts(box, seen, mine)
-    except (ValueError, Drift, root.Gone) as error:
-        facts = {}
-        unseen.append(f"how its instances are: {printable(str(error))}")
     causes = {one.name: one.kind.causes for one in mine}
-    red_here = (red or {}).get(box.name, ())
-    evidence = Evidence(inventory, box.name, driver[:40], logs, kernel, red=red_here, **facts)
-    return Host(box.name, "", tuple(unseen), diagnosed(evidence, causes))
-
-
-def _facts(box: Box, seen: Look, mine: Sequence[Instance]) -> dict[str, Any]:
-    """What a look tells, as members of the evidence."""
-    uses, cards_say = cards(seen.cards)
-    return {
-        "healths": [health(seen, one) for one in mine],
-        "cards": {one.name: tuple(one.cards) for one in box.rig.instances},
-        **{"uses": uses, "cards_say": cards_say, "reboot": seen.reboot},
-    }
-
-
-def _lines(box: Box, command: str) -> list[str]:
-    """What a command of root's prints, without what looks like a secret."""
-    return [masked(line) for line in root.run(box.target, command, limit=60, most=MOST).lines]
+    return Host(box.name, "", (*unseen, *missed), diagnosed(evidence, causes))
 
 
 def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rigwright.engines import kinds
 from rigwright.engines.log import Cause, symptom
 from rigwright.nvidia.cards.health import RECOVERED, XID
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, short
@@ -45,6 +46,12 @@ SIGNS = (
 )
 KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(said for said, *_ in SIGNS)))
 """What lines of the kernel's are asked for."""
+RULES = (
+    *("state-wedged", "state-failing", "state-failed", "state-not-there", "state-stopped", "state-silent"),
+    *("out-of-memory", "preemptions", "accept-length", "cards-silent", "reboot-pending", "card-memory-taken"),
+    *("on-the-processor", "kv-cache-full"),
+)
+"""Names of what is no line of an engine's."""
 WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
 
 
@@ -68,6 +75,13 @@ class _Table(Frozen):
 def xids() -> dict[int, Xid]:
     """By code, as the file beside this module has them."""
     return parse(SOURCE, _Table).xids
+
+
+def names() -> frozenset[str]:
+    """All names of symptoms; checks beside them have their own."""
+    logs = {symptom(cause) for kind in kinds().values() for cause in kind.causes}
+    kernel = {f"xid-{code}" for code in xids()} | {name for _, name, *_ in SIGNS}
+    return frozenset({*logs, *kernel, *RULES})
 
 
 def of_log(lines: Sequence[str], causes: Iterable[Cause], where: str, cure: str) -> Iterator[Diagnosis]:

@@ -17,7 +17,7 @@ from rigwright.engines.log import symptom
 from rigwright.engines.metrics import Metrics
 from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.health import FATAL_XIDS
-from rigwright.operate.diagnose import KERNEL, diagnosed, of_kernel, of_log, xids
+from rigwright.operate.diagnose import KERNEL, diagnosed, names, of_kernel, of_log, xids
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.operate.health import CardUse, Health
 
@@ -191,6 +191,7 @@ def test_the_likeliest_cause_comes_first_and_each_once() -> None:
 )
 def test_a_look_tells_what_it_tells(health: Health, found: list[str]) -> None:
     assert [one.id for one in diagnosed(Evidence("rig.py", "box1", healths=[health]), {})] == found
+    assert {*found} <= names()
 
 
 def card(index: int, used: float) -> CardUse:
@@ -221,6 +222,7 @@ N02 = replace(RED, id="N02", severity="high")
 )
 def test_facts_looks_and_logs_are_put_beside_each_other(found: dict[str, Any], ids: set[str]) -> None:
     assert {one.id for one in diagnosed(Evidence("rig.py", "box1", **found), {})} == ids
+    assert ids - {"N02"} <= names()
 
 
 def test_a_log_is_judged_by_what_is_so_now() -> None:
@@ -247,6 +249,7 @@ def test_a_log_is_judged_by_what_is_so_now() -> None:
 def test_what_the_kernel_says_of_cards_is_told(line: str, name: str, words: str) -> None:
     (one,) = kernel(line, line)
     assert (one.id, one.times, words in one.cure) == (name, 2, True)
+    assert name in names()
     assert re.search(KERNEL, line)
 
 
