@@ -18,7 +18,6 @@ from checks.survey.health import look
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
-from rigwright.declaration.edit import Switch, switched
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
@@ -114,6 +113,9 @@ def _as_served(box: Box, declared: Instance, found: Served) -> Instance:
     serves = found.serving.get(declared.name, declared.variant_name)
     if serves == declared.variant_name:
         return declared
+    # here, for most hosts serve what is declared
+    from rigwright.declaration.edit import Switch, switched
+
     try:
         rig = load(switched(box.target.data.get("rig"), Switch(declared.name, serves)))
     except Invalid:

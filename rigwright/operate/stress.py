@@ -247,7 +247,7 @@ def _fault(probe: Probe, found: Message) -> str:
 
 def _notes(found: Message, word: str, cached: float | None) -> str:
     notes = []
-    if word and word not in found.content + found.reasoning:
+    if word.lower() not in (found.content + found.reasoning).lower():
         # that it is served is what is asked here: how well it remembers is the model's
         notes.append(f"did not find the word: {found.content.strip()[:40]!r}")
     if cached is not None and cached > FROM_CACHE:

@@ -24,6 +24,7 @@ SESSIONS, TURNS = (20, 5), (5, 5)
 """Sessions and turns of a soak: each session anew, or one conversation that grows."""
 GROWN = 24_000  # tokens that a growing conversation comes to
 CAP = 1800.0  # seconds of a soak
+PIXELS, IMAGE_ROOM = 1024, 4096  # of an image's sides, and tokens of a context that has room for it
 ANSWERED = 300.0  # seconds for what is no long prompt
 
 
@@ -105,7 +106,8 @@ class Stressed:
             roles.client.Lost: the job is gone; what was yielded stays true.
         """
         self.calibrate()
-        tools = "tools" in self.instance.kind.abilities(self.instance)
+        able = self.instance.kind.abilities(self.instance)
+        tools = "tools" in able
         room = min(self.context or 0, self.up_to or 1 << 60)
         rungs = stress.ladder(room)
         if not rungs:
@@ -136,7 +138,17 @@ class Stressed:
             most = max(16, (self.context or 1 << 20) - stress.ROOM)
             least = min(probe.least, most // 2)
             yield self._one(Probe(probe.name, probe.title, least=least), prompts.shorter(request, most), seconds, "")
+        yield self._image("images" in able)
         yield self._conversation()
+
+    def _image(self, declared: bool) -> Probed:
+        probe = Probe("image", f"an image of {PIXELS:,} by {PIXELS:,} pixels")
+        if not declared:
+            return Probed(probe.name, probe.title, "n/a", "not declared")
+        if (self.context or IMAGE_ROOM) < IMAGE_ROOM:
+            return Probed(probe.name, probe.title, "n/a", f"a context of {self.context} tokens")
+        request = prompts.red(PIXELS, 200 + self.seed % 56, prompts.STREAM)
+        return self._one(probe, request, ANSWERED, "red")
 
     def _one(self, probe: Probe, request: Request, limit: float, word: str) -> Probed:
         self.say(probe.title)

@@ -126,7 +126,16 @@ def red(found: dict[str, Probed]) -> set[str]:
 def test_all_probes_are_borne_with_their_figures(stressing: Stressing) -> None:
     memory = iter([100.0, 140.0, *[150.0] * 20])
     found, _ = stressing(Scripted(), memory=lambda: next(memory))
-    assert [*found] == ["needle-10000", "needle-29446", "tool-return", "tools", "coding", "reasoning", "conversation"]
+    assert [*found] == [
+        "needle-10000",
+        "needle-29446",
+        "tool-return",
+        "tools",
+        "coding",
+        "reasoning",
+        "image",
+        "conversation",
+    ]
     assert {one.verdict for one in found.values()} == {"ok"}, found
     first = found["needle-10000"]
     assert first.detail == ""
@@ -157,6 +166,19 @@ def test_what_misbehaves_is_red(stressing: Stressing, fault: Fault, names: set[s
     found, _ = stressing(Scripted(fault), context=4096)
     assert names <= red(found)
     assert found["tool-return"].verdict == "n/a"
+
+
+def test_an_image_is_asked_of_those_that_are_declared_to_see(stressing: Stressing) -> None:
+    model = Scripted()
+    found, _ = stressing(model, context=4096)
+    (asked,) = [one for one in model.asked if "image_url" in str(one["messages"][-1]["content"])]
+    assert len(str(asked["messages"][-1]["content"])) > 2_000
+    assert (found["image"].verdict, found["image"].detail) == ("ok", "")
+
+
+def test_an_image_is_not_asked_of_others(stressing: Stressing) -> None:
+    found, _ = stressing(Scripted(), instance=able(flags={"language-model-only": True}), context=4096)
+    assert (found["image"].verdict, found["image"].detail) == ("n/a", "not declared")
 
 
 def test_who_does_not_find_the_word_has_served_it(stressing: Stressing) -> None:
@@ -196,7 +218,8 @@ def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
 def test_a_short_context_has_room_for_what_is_asked_of_it(stressing: Stressing) -> None:
     model = Scripted()
     found, _ = stressing(model, context=1024)
-    assert {name for name, one in found.items() if one.verdict == "n/a"} == {"needle", "tool-return", "conversation"}
+    left_out = {name for name, one in found.items() if one.verdict == "n/a"}
+    assert left_out == {"needle", "tool-return", "image", "conversation"}
     # a model may make a token of each character
     assert len(model.asked[0]["messages"][0]["content"]) < 600
 
