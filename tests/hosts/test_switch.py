@@ -47,6 +47,17 @@ context = 8192
 slots = 4
 flags.json-schema = "{{"
 
+[variants."llamacpp/slow-agents"]
+engine = "llama.cpp"
+model = "{SLOW}"
+context = 8192
+slots = 4
+flags.threads = "1"
+
+[variants."llamacpp/slow-agents".purpose]
+workloads = ["agents"]
+why = "it is said to call tools, which the model cannot"
+
 [variants."llamacpp/broken"]
 engine = "llama.cpp"
 model = "{BROKEN}"
@@ -232,6 +243,27 @@ def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> Non
     assert "is as it was" in done.stderr
     assert (inventory.read_text(), generation(box), serves(box)) == (before, was, "llamacpp/slow")
     assert clients.wrong == []
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
+def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: Box) -> None:
+    lock(box, told=False)
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    before = inventory.read_text()
+    start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
+    start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
+    done = rigwright("switch", str(inventory), "chat", "llamacpp/slow-agents")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "llamacpp/slow-agents fails: it thinks and calls a tool, streamed" in done.stderr
+    assert "chat serves llamacpp/slow again" in done.stderr
+    assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow")
+    again = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
+    again -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
+    print(f"own start {start / 1e6:.1f} s, again {again / 1e6:.1f} s")
+    assert again < start + 10e6
+    assert requests.post(box.url(), json={"model": "chat", "messages": QUESTION, "max_tokens": 1}, timeout=60).ok
     assert red(inventory) == set()
     assert deploy(inventory).changed == []
 
