@@ -29,6 +29,23 @@ def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, besi
 
     Raises:
         Refused: it is one of those.
+        roles.client.Failed: as `ours`.
+        roles.client.Lost: as `ours`.
+    """
+    ours(box, instance, client)
+    seen = read(client.ask(Request(metrics), SOON).body, instance.kind.counts) if metrics else None
+    if seen and seen.busy and not beside_others:
+        raise Refused(
+            f"{box.name}: {instance.name} works on {(seen.running or 0) + (seen.waiting or 0):.0f} requests of others: "
+            "they would be slowed, and their tokens counted; --beside-others loads it all the same"
+        )
+
+
+def ours(box: Box, instance: Instance, client: Client) -> None:
+    """Refuse what is somebody else's server.
+
+    Raises:
+        Refused: it is.
         roles.client.Failed: it does not name its model.
         roles.client.Lost: the job or the connection is gone.
     """
@@ -42,12 +59,6 @@ def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, besi
         raise Refused(
             f"{box.name}: what answers for {instance.name} serves {served}, and not {client.place.model}: it is "
             "another server, or another model than declared"
-        )
-    seen = read(client.ask(Request(metrics), SOON).body, instance.kind.counts) if metrics else None
-    if seen and seen.busy and not beside_others:
-        raise Refused(
-            f"{box.name}: {instance.name} works on {(seen.running or 0) + (seen.waiting or 0):.0f} requests of others: "
-            "they would be slowed, and their tokens counted; --beside-others loads it all the same"
         )
 
 

@@ -15,6 +15,7 @@ from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.judged import Host, Judged, finish, line
+from cli.measured import ours
 from rigwright.declaration.rig import Instance
 from rigwright.operate import health
 from rigwright.operate.place import at_instance
@@ -46,7 +47,7 @@ def stress(
     as_json: bool,
     junit: str | None,
 ) -> None:
-    """Load every instance of INVENTORY: long prompts and tool returns, ten tools, long answers, an image, turns.
+    """Load every instance of INVENTORY: needles in long prompts, a tool return, tools, long answers, images, turns.
 
     It takes minutes, and deploys are kept out meanwhile. A box on which others have requests is left alone without
     --beside-others. Exit status 0: all was borne. 1: something was not. 2: refused. 3: a host cannot be reached, or was
@@ -80,6 +81,7 @@ def stress(
         try:
             service = one.kind.service(box.rig, one, box.desired().installations[one.installed_as])
             with interrupt.client(box, at_instance(box.rig, one)) as client:
+                ours(box, one, client)
                 say = _progress(box.name, one.name)
                 context = (one.variant.capacity or (0, None))[1]
                 stressed = Stressed(client, one, service, context, lambda: _memory(box, one), say, up_to)
@@ -91,6 +93,8 @@ def stress(
                     if not as_json:
                         line(box.name, one.name, _worded(probed))
                 judged.foreign_tokens = stressed.foreign_tokens
+        except Refused as error:
+            judged.ended, judged.refused = error.message, True
         except (Lost, Failed) as error:
             judged.ended = interrupt.why(error)
         except click.ClickException as error:

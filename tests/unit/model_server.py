@@ -58,6 +58,10 @@ class Scripted:
     """Guessed tokens of each step that are right."""
     gap_s: float = 0.0
     """Seconds before each token."""
+    wedges_after: int = 1 << 30
+    """Requests that are answered before it hangs."""
+    revoked_after: int = 1 << 30
+    """Requests that are answered before the key is none any more."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=lambda: {"iteration_tokens_total_count": 0.0})
     running: int = 0
@@ -143,7 +147,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.headers.get("Authorization") != f"Bearer {KEY}":
+        revoked = len(self.model.asked) >= self.model.revoked_after
+        if revoked or self.headers.get("Authorization") != f"Bearer {KEY}":
             self._whole(401, '{"error": "Unauthorized"}')
             return
         asked = json.loads(body)
@@ -158,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _chat(self, asked: dict[str, Any]) -> None:
         fault = self.model.fault
-        if fault == "wedged":
+        if fault == "wedged" or len(self.model.asked) > self.model.wedges_after:
             self.model.freed.wait(60)
             self.close_connection = True
             return

@@ -175,3 +175,43 @@ def test_a_box_that_somebody_deploys_is_not_loaded(box: Box, host: Sshd) -> None
 def test_growing_is_for_a_soak(box: Box, host: Sshd) -> None:
     done = stress(box, "--grow")
     assert (done.returncode, "--grow goes with --soak" in done.stderr, host.told) == (2, True, [])
+
+
+@pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "the client on")])
+def test_what_was_borne_until_the_end_of_a_stress_is_kept(
+    box: Box, host: Sshd, how: str, status: int, ended: str
+) -> None:
+    model = Scripted(name="small", wedges_after=3)
+    words = [sys.executable, "-m", "cli", "stress", str(box.inventory), "--json", "--up-to", "3000"]
+    with (
+        model_server(model, socket(host)),
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stressing,
+    ):
+        while len(model.asked) < 4:
+            time.sleep(0.05)
+        if how == "interrupt":
+            stressing.send_signal(signal.SIGINT)
+        else:
+            os.kill(host.pid, signal.SIGKILL)
+        said, errors = stressing.communicate(timeout=LIMIT)
+    assert stressing.returncode == status, errors
+    (one,) = json.loads(said)["hosts"][0]["instances"]
+    assert one["ended"].startswith(ended)
+    assert [check["verdict"] for check in one["checks"]].count("ok") == 2
+
+
+def test_a_key_that_is_revoked_midway_is_said(box: Box, host: Sshd) -> None:
+    with model_server(Scripted(name="small", revoked_after=1), socket(host)):
+        done = verify(box, "--json")
+    (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
+    found = {check["check"]: (check["verdict"], check["detail"]) for check in one["checks"]}
+    assert (done.returncode, found["server"][0], found["completion"][0]) == (1, "ok", "fail")
+    assert "401" in found["completion"][1]
+
+
+def test_a_foreign_server_is_not_asked_for_more_than_its_name(box: Box, host: Sshd) -> None:
+    with model_server(Scripted("other model"), socket(host)) as model:
+        done = stress(box, "--json")
+    (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
+    assert (done.returncode, one["refused"], model.asked) == (2, True, [])
+    assert "somebody-else" in one["ended"]
