@@ -198,7 +198,7 @@ def _box(again: Callable[[str], str], box: Box) -> Iterator[Finding]:
         if process is None:
             # systemd forgets a unit that neither runs nor has failed; one that was never deployed is said above
             if aim.number == served.current:
-                yield Finding(f"{one.name} does not run", again.format("start") + f" {one.name}")
+                yield Finding(f"{one.name} does not run", again("start") + f" {one.name}")
             continue
         command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
         lines = root.run(box.target, command, limit=60).lines
