@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import shlex
@@ -35,11 +36,33 @@ PATIENCE = 600.0  # seconds without one
 Connect = Callable[[], http.client.HTTPConnection]
 
 
+class _Received(io.RawIOBase):
+    """What comes over a channel of SSH's: paramiko's own files lack what http.client reads chunks by."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self.channel = channel
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Take what there is, at least a byte; none at the end."""
+        found = self.channel.recv(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
 class _Sock:
     """A channel of SSH's as http.client has a socket: what reads from it keeps it open, as a socket's file does."""
 
     def __init__(self, channel: Channel) -> None:
-        self.sendall, self.makefile = channel.sendall, channel.makefile
+        self.channel, self.sendall = channel, channel.sendall
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """What answers are read from."""
+        return io.BufferedReader(_Received(self.channel))
 
     def close(self) -> None:
         """Leave it to who reads: an answer may end with its connection. paramiko closes a channel that nobody has."""

@@ -190,10 +190,15 @@ def _box(again: str, box: Box) -> Iterator[Finding]:
         yield Finding("a reboot is pending", again.format("ssh") + " sudo reboot")
     for one in box.rig.instances:
         process = served.processes.get(one.unit)
-        if process is None or process.state == "active":
+        if process is not None and process.state == "active":
             continue
         if one.name in told:
             yield Finding(f"{one.name} was stopped by hand", again.format("start") + f" {one.name}")
+            continue
+        if process is None:
+            # systemd forgets a unit that neither runs nor has failed; one that was never deployed is said above
+            if aim.number == served.current:
+                yield Finding(f"{one.name} does not run", again.format("start") + f" {one.name}")
             continue
         command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
         lines = root.run(box.target, command, limit=60).lines
