@@ -28,7 +28,7 @@ def read(path: str, what: str = "key") -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"cannot be read: {error}") from None
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
-        raise ValueError(f"holds no {what}: one line of at least {MINIMUM} letters, digits and ._~+/=-")
+        raise ValueError(f"contains no {what}: must be one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key
 
 

@@ -24,8 +24,8 @@ VLLM_LINES = [
     ("4.0 GiB KV cache is needed, which is larger than the available KV cache memory (2.1 GiB)", "max_model_len"),
     ("ValueError: No available memory for the cache blocks. Try increasing it", "raise gpu_memory"),
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "max_num_batched_tokens"),
-    ("RuntimeError: Failed to infer device type, please set the environment variable", "no driver answers"),
-    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "libraries are not there"),
+    ("RuntimeError: Failed to infer device type, please set the environment variable", "no driver responds"),
+    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "libraries are missing"),
     ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "upgrade it"),
     ("CUDA error 804: forward compatibility was attempted on non supported HW", "too old"),
     ("CUDA error: no kernel image is available for execution on the device", "machine code"),
@@ -37,7 +37,7 @@ VLLM_LINES = [
 ]  # fmt: skip
 LLAMA_LINES = [
     ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "lower context"),
-    ("gguf_init_from_file_impl: invalid magic characters: 'brok', expected 'GGUF'", "no GGUF"),
+    ("gguf_init_from_file_impl: invalid magic characters: 'brok', expected 'GGUF'", "not a GGUF"),
     ("llama_model_load: error loading model: unknown model architecture: 'qwen9'", "newer engine"),
     ("error: invalid argument: --mlock", "no such option"),
     ("llama_init_from_model: quantized V cache was requested, but this requires Flash Attention", "flash_attention"),
