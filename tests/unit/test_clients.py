@@ -33,21 +33,28 @@ class Asked(HTTPServer):
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Streams two pieces, as OpenAI's servers do."""
+    """Streams two pieces in chunks of HTTP, as OpenAI's servers do."""
 
     server: Asked
+    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         self.server.path, self.server.headers = self.path, self.headers["Authorization"]
         self.server.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for word in ("I am", " here."):
             row = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
             part = {**row, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}
-            self.wfile.write(f"data: {json.dumps(part)}\n\n".encode())
-        self.wfile.write(b"data: [DONE]\n\n")
+            self._chunk(f"data: {json.dumps(part)}\n\n".encode())
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
+        self.close_connection = True
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

@@ -67,7 +67,7 @@ RECORDS = [
     ("share_reload", "no"),
     ("share_started_from", "01" * 32),
     ("watching", "node", "active", "enabled", "02" * 32, "no", "no"),
-    ("watching_token", "/etc/rigwright/credentials/monitoring-ops.token"),
+    ("watching_secret", "/etc/rigwright/credentials/monitoring-ops.token"),
     ("clock", "1790000000"),
 ]
 MANY = {
@@ -86,7 +86,7 @@ MANY = {
     "foreign",
     "address",
     "watching",
-    "watching_token",
+    "watching_secret",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
 CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
@@ -198,7 +198,7 @@ def test_what_is_missing_is_named(missing: tuple[str, ...]) -> None:
     ],
 )
 def test_a_malformed_record_is_refused(record: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match=f"for '{record[0]}'|of '{record[0]}'|'{record[0]}', which nobody"):
+    with pytest.raises(ValueError, match=f"for '{record[0]}'|of '{record[0]}'|'{record[0]}', which was not asked"):
         parse(told([*(one for one in RECORDS if one[0] != record[0]), record]))
 
 

@@ -8,6 +8,7 @@ from rigwright.engines.metrics import Names
 CAUSES = (
     *OF_CUDA,
     Cause("cudaMalloc failed: out of memory", "model and context do not fit in free card memory: lower context"),
+    Cause("failed to allocate buffer for kv cache", "the context does not fit in free card memory: lower context"),
     Cause("invalid magic characters", "the file is not a GGUF, or is damaged", check="W06"),
     Cause("unknown model architecture", "this llama.cpp is older than the model: use a newer engine"),
     Cause("error: invalid argument:", "this llama-server has no such option: its version differs from the one checked"),

@@ -37,6 +37,23 @@ CAUSES = (
         "the draft model or MTP layers are not loaded, or their patch is missing",
         check="V04",
     ),
+    Cause("unrecognized arguments:", "this vLLM has no such option: its version differs from the one checked"),
+    Cause("Concurrent Partial Prefill is not supported", "remove max_num_partial_prefills and related options"),
+    Cause(
+        "Bfloat16 is only supported on GPUs", 'cards below compute capability 8.0 do not support it: use dtype = "half"'
+    ),
+    Cause("is not compatible with the current PyTorch installation", "its torch has no machine code for these cards"),
+    Cause("invalid literal for int() with base 10: 'GPU-", "this vLLM accepts card indexes, not UUIDs"),
+    Cause("NCCL error: ", 'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"'),
+    Cause("Failed to find C compiler", "the kernel compiler finds no gcc: re-run deploy, which installs it"),
+    Cause(
+        "No such file or directory: 'ninja'",
+        "its environment's programs are not on PATH: re-run deploy, which rewrites the unit",
+    ),
+    Cause("Cannot find any model weights with", "files of the model are missing", check="W06"),
+    Cause("Address already in use", "another program uses its port: see `ss -ltnp`"),
+    Cause("Custom allreduce is disabled because", "cards communicate through NCCL instead", harmless=True),
+    Cause("Support for Transformers v4 is deprecated", "this vLLM version still supports it", harmless=True),
     Cause("Cannot use FA version 2", "cards below compute capability 8.0 need another backend", harmless=True),
     Cause("Unknown vLLM environment variable detected", "this version does not use it", harmless=True),
 )
