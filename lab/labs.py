@@ -22,7 +22,7 @@ class Lab:
     def __init__(self, name: str = "lab") -> None:
         """Name a lab, existing or not: 1 to 6 small letters and digits (kernel object names are made of it)."""
         if not (1 <= len(name) <= 6 and name.isascii() and name.isalnum() and name.islower()):
-            raise ValueError(f"lab name {name!r}: 1 to 6 small letters and digits, starting with a letter")
+            raise ValueError(f"lab name {name!r}: 1 to 6 lowercase letters and digits, starting with a letter")
         self.name = name
         self.bridge = f"rw{name}"
         self.folder = machine.STATE / name

@@ -33,9 +33,9 @@ def host(value: str) -> str:
     except ValueError:
         return _name(value)
     if not re.fullmatch(r"[^%]*(?:%[A-Za-z0-9._-]{1,15})?", value):
-        raise ValueError(f"{HOST}: after a % only the name of an interface")
+        raise ValueError(f"{HOST}: only an interface name may follow %")
     if found.is_unspecified or found.is_multicast or str(found) == _BROADCAST:
-        raise ValueError(f"{HOST}: {found} is no single host's")
+        raise ValueError(f"{HOST}: {found} is not a single host's address")
     return str(getattr(found, "ipv4_mapped", None) or found)
 
 
@@ -74,7 +74,7 @@ def addressed(pattern: str, description: str) -> AfterValidator:
             try:
                 host(urlsplit(value).hostname or "")
             except ValueError as error:
-                raise ValueError(f"{description}; of a host: {error}") from None
+                raise ValueError(f"{description}: {error}") from None
         return value
 
     return AfterValidator(check)
@@ -86,7 +86,7 @@ def _address(value: str) -> str:
     except ValueError:
         raise ValueError("an IP address of the host") from None
     if address.is_unspecified or address.is_multicast:
-        raise ValueError("an IP address of the host, one alone")
+        raise ValueError("an IP address of the host, a single one")
     return str(address)
 
 

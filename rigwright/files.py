@@ -40,13 +40,13 @@ def refuse_odd(path: str | Path) -> None:
     try:
         mode = place.stat().st_mode
     except FileNotFoundError:
-        raise ValueError(f"is no file{near(place)}") from None
+        raise ValueError(f"is not a file{near(place)}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(mode):
-        raise ValueError("is no file: a folder")
+        raise ValueError("is not a file: a folder")
     if not stat.S_ISREG(mode):
-        raise ValueError("is no file: a pipe, a socket or a device")
+        raise ValueError("is not a file: a pipe, a socket or a device")
 
 
 def near(path: Path) -> str:
@@ -71,4 +71,4 @@ def exposed(path: str | Path) -> str:
         mode = stat.S_IMODE(Path(path).stat().st_mode)
     except (OSError, ValueError):
         return ""
-    return f"can be read by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""
+    return f"is readable by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""

@@ -79,7 +79,7 @@ def hosts(entries: object, **shared: object) -> HostGroup:
     except Invalid as error:
         raise SystemExit(str(error)) from None
     except RecursionError:
-        raise SystemExit(f"{file}: hosts(): is nested too deeply, or holds itself") from None
+        raise SystemExit(f"{file}: hosts(): is nested too deeply, or contains itself") from None
     earlier += group
     return group
 
@@ -112,7 +112,7 @@ def _transport(sock: object, **options: object) -> object:
 
 def _group(file: str, entries: object, shared: dict[str, object], earlier: HostGroup) -> HostGroup:
     if not isinstance(entries, dict) or not entries:
-        raise Invalid([Problem(file, "hosts()", "must be a table of at least one rig: name -> keys")])
+        raise Invalid([Problem(file, "hosts()", "must be a table with at least one rig: name -> keys")])
     group: HostGroup = []
     found: dict[str, list[Problem]] = {}
     rigs: dict[str, Rig] = {}
@@ -187,7 +187,7 @@ def _refuse_twins(file: str, group: HostGroup, earlier: HostGroup) -> list[Probl
     for name, data in (*earlier, *group):
         given = (data["rig"], {key: value for key, value in data.items() if key in KEYS})
         if names.setdefault(name, given) != given:
-            found.append(Problem(file, name, "is declared twice, with other keys: each rig has a name of its own"))
+            found.append(Problem(file, name, "is declared twice with different keys: each rig needs its own name"))
         if any(wrong(key, data[key]) for key in _PLACE if key in data):
             continue
         words = _machine(name, data)
@@ -224,7 +224,7 @@ def _refuse_names(
         )
     user = declared.get("service_user", RigEntry.model_fields["service_user"].default)
     if user in ("root", connection.get("ssh_user", "root")):
-        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a user of its own"))
+        found.append(Problem(file, f"{name}.service_user", f"{user!r} is refused: must be a dedicated user"))
     return found
 
 
@@ -242,7 +242,7 @@ def load(data: object) -> Rig:
         Invalid: with every mistake in it.
     """
     if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}):
-        raise Invalid([Problem("host data", "rig", "is not what rigwright.inventory.hosts() made; was it overridden?")])
+        raise Invalid([Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")])
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
     problems: list[Problem] = []

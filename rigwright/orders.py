@@ -16,7 +16,7 @@ from rigwright.supply.expected import heard
 from rigwright.types import Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
-DIGEST = "the 64 hexadecimal digits that `rigwright plan` prints, in groups or not"
+DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or not"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _together(given: Mapping[str, object]) -> list[Problem]:
         if given.get(key) and verb != needed
     ]
     if verb == "rollback" and driver and given.get("to"):
-        found.append(Problem("--data", "to", "is a generation's number, and conflicts with driver=true"))
+        found.append(Problem("--data", "to", "is a generation number, and conflicts with driver=true"))
     if given.get("expect") and verb not in ("deploy", "upgrade"):
         found.append(Problem("--data", "expect", f"needs verb=deploy or upgrade, not verb={verb}"))
     if given.get("switch") and verb != "deploy":

@@ -49,7 +49,7 @@ def renamed(model: type[BaseModel], data: object, key: str = "") -> tuple[Any, l
     for name, value in data.items():
         today = model.RENAMED.get(name) if isinstance(name, str) else None
         if today and today not in data:
-            said.append(f"{key}{name} is called {key}{today} now; the next version refuses the old name")
+            said.append(f"{key}{name} is now called {key}{today}; the next version refuses the old name")
         else:
             today = name
         field = model.model_fields.get(today) if isinstance(today, str) else None
@@ -91,19 +91,19 @@ def counted(number: int, noun: str) -> str:
 
 def unknown(kind: str, value: str, names: Iterable[str]) -> str:
     """The text of a name that nothing goes by."""
-    return f'no {kind} is called "{value}"{suggestion(value, names)}'
+    return f'there is no {kind} "{value}"{suggestion(value, names)}'
 
 
 # pydantic's words where they do not follow "must be"
 WORDS = {
     "string_type": "text",
-    "string_too_short": "text that is not empty",
-    "too_short": "a list that is not empty",
+    "string_too_short": "non-empty text",
+    "too_short": "a non-empty list",
     "tuple_type": "a list",
     "dict_type": "a table of names",
     "model_type": "a table of keys",
     "model_attributes_type": "a table of keys",
-    "invalid_key": "named by text",
+    "invalid_key": "text as key",
     "int_type": "a whole number",
 }
 
@@ -159,7 +159,7 @@ def _rule(file: str, detail: ErrorDetails) -> str:
     if kind == "bool_type":
         return "true or false" if file.endswith(".toml") else "True or False"
     if kind == "too_short" and isinstance(detail["input"], dict):
-        return "a table that is not empty"
+        return "a non-empty table"
     if kind in BOUNDS:
         word, limit = BOUNDS[kind]
         return f"{word} {limits[limit]}"
@@ -185,9 +185,9 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except ValueError:  # a number of more digits than Python prints
-        text = "a number without end"
+        text = "an infinite number"
     except Exception:  # an inventory is a program: what it makes may say anything of itself, or hold itself
-        text = f"a {type(value).__name__} that cannot be shown"
+        text = f"a {type(value).__name__} that cannot be displayed"
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
     return text if len(text) <= 80 else text[:77] + "..."
 

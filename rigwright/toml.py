@@ -46,7 +46,7 @@ def parse(path: Path, model: type[M]) -> M:
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         if "int_max_str_digits" in str(error):
-            why = "a number has more digits than Python reads"
+            why = "a number has too many digits"
         raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {why}")]) from error
 
 

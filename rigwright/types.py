@@ -28,7 +28,7 @@ def matching(pattern: str, description: str) -> AfterValidator:
 
 
 # Host and unit names: what systemd, DNS and ssh all take without quoting, never starting with an option's dash.
-Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,47}", "small letters, digits and dashes, at most 48")]
+Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,47}", "at most 48 lowercase letters, digits and dashes")]
 # Names of catalogue entries: also dots and capitals, as in model names, and one slash (engine/name) in variants.
 CatalogName = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", "letters, digits, dots and dashes")]
 # Of artefacts: also a plus, as in 2.9.0+cu130.
@@ -41,10 +41,11 @@ VariantName = Annotated[
     str, matching(r"[a-z0-9][a-z0-9.-]{0,31}/[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "engine/name, such as llamacpp/65k")
 ]
 FileName = Annotated[
-    str, matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name: letters, digits, dots, dashes, no folder")
+    str,
+    matching(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}", "a file name without a folder: letters, digits, dots and dashes"),
 ]
 ArtefactFile = Annotated[
-    str, matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name: letters, digits and ._+~-, no folder")
+    str, matching(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,200}", "a file name without a folder: letters, digits and ._+~-")
 ]
 # systemd would expand % and the shell everything else
 AbsolutePath = Annotated[
@@ -63,18 +64,18 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/srv", "/v
 def _own(path: str) -> str:
     for hidden in HIDDEN:
         if path == hidden or path.startswith(f"{hidden}/"):
-            raise ValueError(f"outside {', '.join(HIDDEN)}: services are kept from those")
+            raise ValueError(f"outside {', '.join(HIDDEN)}: services cannot access those")
     if path in SYSTEM or path.startswith(("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")):
-        raise ValueError(f"a folder of its own: {path} is the system's")
+        raise ValueError(f"a dedicated folder: {path} belongs to the system")
     return path
 
 
 Root = Annotated[AbsolutePath, AfterValidator(_own)]
 UserName = Annotated[str, matching(r"[a-z_][a-z0-9_-]{0,30}", "a system user name")]
-Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "64 small hexadecimal digits")]
-Digits = Annotated[str, matching(r"[0-9a-f]{12}", "12 small hexadecimal digits")]
+Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "64 lowercase hexadecimal digits")]
+Digits = Annotated[str, matching(r"[0-9a-f]{12}", "12 lowercase hexadecimal digits")]
 PciId = Annotated[
-    str, matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in small hexadecimal digits, such as "10de:2204"')
+    str, matching(r"[0-9a-f]{4}:[0-9a-f]{4}", 'vendor:device in lowercase hexadecimal digits, such as "10de:2204"')
 ]
 Capability = Annotated[str, matching(r"[0-9]{1,2}\.[0-9]", 'a CUDA compute capability, such as "8.6"')]
 Module = Annotated[
@@ -123,14 +124,14 @@ OptionValue = Annotated[Any, PlainValidator(_option_value)]
 
 def _table(value: object) -> dict[str, Any]:
     if not isinstance(found := _json(value, dict), dict):
-        raise ValueError("a table of texts, finite numbers, true, false, lists and tables")
+        raise ValueError("a table of strings, finite numbers, booleans, lists and tables")
     return found
 
 
 Table = Annotated[dict[str, Any], PlainValidator(_table)]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of an environment variable")]
 ReservedKey = Annotated[
-    str, matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and a key in it, such as flags.slot-save-path")
+    str, matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and its key, such as flags.slot-save-path")
 ]
 FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 T = TypeVar("T", int, str)
@@ -196,7 +197,7 @@ Pattern = Annotated[
 # A branch, a tag or a commit of a repository.
 Revision = Annotated[
     str,
-    matching(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,95}", "letters, digits, dots, dashes and +, as a version or a branch has"),
+    matching(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,95}", "a version or branch: letters, digits, dots, dashes and +"),
 ]
 # An input, or one file of an input that has many.
 ModelFile = Annotated[
@@ -221,12 +222,12 @@ Lanes = Annotated[int, Field(strict=True), AfterValidator(_lanes)]
 # What NVIDIA calls its two kernel modules, and whose archive a driver is from.
 Flavour = Literal["open", "proprietary"]
 Archive = Literal["distribution", "nvidia"]
-Fingerprint = Annotated[str, matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 capital hexadecimal digits")]
+Fingerprint = Annotated[str, matching(r"[0-9A-F]{40}", "an OpenPGP fingerprint: 40 uppercase hexadecimal digits")]
 ModuleOption = Annotated[str, matching(r"NVreg_[A-Za-z0-9]{1,60}", "NVreg_ and letters or digits")]
 SysctlName = Annotated[
     str, matching(r"(?:vm|kernel|net|fs)(?:\.[a-z0-9_-]+){1,6}", "a kernel setting, such as vm.swappiness")
 ]
-Commit = Annotated[str, matching(r"[0-9a-f]{40}", "40 small hexadecimal digits")]
+Commit = Annotated[str, matching(r"[0-9a-f]{40}", "40 lowercase hexadecimal digits")]
 Subtree = Annotated[
     str,
     matching(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)?", "a folder inside the archive"),
@@ -278,7 +279,7 @@ MachineCode = Annotated[
     str,
     matching(
         r"(?!.*(?:\A|/)\.\.?[/ ])[A-Za-z0-9._+~-]+(?:/[A-Za-z0-9._+~-]+)*(?: (?:sm|compute)_[1-9][0-9]{1,3}[af]?)+",
-        "PATH/IN/WHEEL.so and what it is for, such as sm_86 or compute_80",
+        "PATH/IN/WHEEL.so and its targets, such as sm_86 or compute_80",
     ),
 ]
 _LINE = matching(r"[ -~]+", "letters, digits and punctuation on one line")

@@ -66,7 +66,7 @@ class Whole:
         try:
             return self._read(CONFIG).decode()
         except UnicodeDecodeError:
-            raise Unavailable(f"{CONFIG} is no text in UTF-8: exclude it") from None
+            raise Unavailable(f"{CONFIG} is not UTF-8 text: exclude it") from None
 
     def _hold(self) -> dict[str, Header]:
         """Refuse files that are no weights, and a checkpoint that is not whole.

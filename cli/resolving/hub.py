@@ -105,7 +105,7 @@ class Place:
             except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
                 raise self._words(error, repository, revision) from None
             except (ValueError, KeyError, TypeError, AttributeError):  # whatever it is, it does not speak the protocol
-                raise Unavailable(f"{self} answers for {repository} with what is no list of files") from None
+                raise Unavailable(f"{self} does not answer with a file list for {repository}") from None
         raise AssertionError("the last pause is none")
 
     def enter(self, repository: str, commit: str, path: str) -> None:

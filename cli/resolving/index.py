@@ -60,7 +60,7 @@ class Index:
         except NoSuchProjectError:
             raise Unavailable(f"the index has no project {project}", gone=True) from None
         except (UnsupportedContentTypeError, UnsupportedRepoVersionError, requests.JSONDecodeError, KeyError):
-            raise Unavailable(f"the index answers for {project} with what is no list of files") from None
+            raise Unavailable(f"the index does not answer with a file list for {project}") from None
         except requests.RequestException as error:
             raise Unavailable(f"the index {web.unavailable(error)}") from None
 

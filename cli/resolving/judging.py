@@ -107,7 +107,7 @@ def machine_code(wheel: Path) -> tuple[str, ...]:
     except ValidationError:
         raise Unreadable(f"{shown(info.filename)} is the name of a library with machine code") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise Unreadable(f"it is no wheel: {error}") from None
+        raise Unreadable(f"it is not a wheel: {error}") from None
     return tuple(found)
 
 

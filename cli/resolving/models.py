@@ -213,5 +213,5 @@ def _fault(path: str, folders: set[str]) -> str:
         TypeAdapter(RelativePath).validate_python(path)
         TypeAdapter(FileName).validate_python(path.rpartition("/")[2])
     except ValidationError:
-        return "is no name of letters, digits and ._+- that begins with a letter or digit"
+        return "is not a valid name: must be letters, digits and ._+-, a letter or digit first"
     return ""

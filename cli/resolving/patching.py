@@ -205,7 +205,7 @@ class Patching:
 def _unused(patch: Patch, there: Iterable[str]) -> list[str]:
     """What of a patch is never run, as Python imports something else in its place."""
     return [
-        f"patch {patch}: {path} is never imported: {other} is in its place"
+        f"patch {patch}: {path} is never imported: {other} takes precedence"
         for path in patch.becomes
         for other in before(path, there)
     ]

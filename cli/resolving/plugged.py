@@ -107,7 +107,7 @@ def lacking(requires: Iterable[str], versions: Mapping[str, str], python: Mappin
         try:
             asked = Requirement(text)
         except InvalidRequirement:
-            yield f"it needs what is no requirement: {text!r:.200}"
+            yield f"it has an invalid requirement: {text!r:.200}"
             continue
         if asked.marker and not asked.marker.evaluate(around):
             continue

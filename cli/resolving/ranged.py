@@ -150,9 +150,9 @@ def _told(what: str) -> Iterator[None]:
     except WithoutRanges:
         raise Unavailable("has a server that gives parts of it, and then the whole") from None
     except KeyError:
-        raise Unavailable(f"is no {what} that can be read: it lacks a file that it lists") from None
+        raise Unavailable(f"is not a readable {what}: it lacks a file that it lists") from None
     except (*UNREADABLE, Unlisted) as error:
-        raise Unavailable(f"is no {what} that can be read: {printable(str(error))}") from None
+        raise Unavailable(f"is not a readable {what}: {printable(str(error))}") from None
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def of_source(path: Path, subtree: str) -> Iterator[Read]:
                 return None
             found = archive.extractfile(one) if one.isreg() else None
             if found is None:
-                raise Refused("it is a link, or no plain file")
+                raise Refused("it is a link, or not a regular file")
             with _told("source archive"):
                 return _bounded(found)
 

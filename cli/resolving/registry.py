@@ -141,7 +141,7 @@ class Registries:
         allowed = ("https://",) if own else ("https://", f"{place.base.partition(':')[0]}://")
         if scheme.lower() != "bearer" or not realm.startswith(allowed):
             raise Unavailable(
-                f"asks for a login of the kind {shown(scheme)[:40]}: name a file with it among the rig's registries"
+                f"asks for a login of type {shown(scheme)[:40]}: add a file with it to the rig's registries"
             )
         query = {"scope": f"repository:{place.repository}:pull"} | {
             key: said[key] for key in ("service",) if key in said

@@ -170,7 +170,7 @@ def _newer(row: Artefact, newest: str, found: Findings) -> None:
         if newest and Version(newest) > Version(row.version):
             found.moved.append(f"{row}: the index has {newest}")
     except InvalidVersion:
-        found.moved.append(f"{row}: is no version of an index, which has {newest}")
+        found.moved.append(f"{row}: is not a version of the index, whose newest is {newest}")
 
 
 def _on_index(row: Artefact, packages: list[DistributionPackage], found: Findings) -> None:

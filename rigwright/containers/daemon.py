@@ -74,7 +74,7 @@ def record(text: str) -> Record | None:
 
 def _path(names: Any) -> Path:
     if not isinstance(names, list) or not 0 < len(names) <= DEEPEST or not all(isinstance(name, str) for name in names):
-        raise ValueError("names of tables, and of what is in the last of them")
+        raise ValueError("names of tables, then a key in the last")
     return tuple(names)
 
 
@@ -90,7 +90,7 @@ def options(text: str | None) -> Options:
         return {}
     found = _json(plain)
     if not isinstance(found, dict):
-        raise Unreadable("is no table of options")
+        raise Unreadable("is not a table of options")
     return found
 
 
@@ -105,13 +105,13 @@ def _json(text: str) -> Any:
     except Unreadable:
         raise
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"is no JSON ({str(error)[:80]})") from None
+        raise Unreadable(f"is not JSON ({str(error)[:80]})") from None
     level = [found]
     for _ in range(DEEPEST):
         inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
         level = [value for values in inner for value in values]
     if level:
-        raise Unreadable(f"has tables in tables, more than {DEEPEST} deep")
+        raise Unreadable(f"is nested more than {DEEPEST} deep")
     return found
 
 
@@ -125,7 +125,7 @@ def _table(pairs: list[tuple[str, Any]]) -> Options:
 
 def _number(text: str) -> float:
     if not isfinite(found := float(text)):
-        raise Unreadable(f"is no JSON: it has {'NaN' if isnan(found) else 'Infinity'}")
+        raise Unreadable(f"is not JSON: it has {'NaN' if isnan(found) else 'Infinity'}")
     return found
 
 

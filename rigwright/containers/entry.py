@@ -42,11 +42,11 @@ def _options(value: object) -> dict[str, Any]:
                 f"without {name}: access to the Docker daemon is root access, so it listens only on its socket"
             )
         if name not in OPTIONS:
-            raise ValueError(f"a table of dockerd options: there is none called {name!r}{suggestion(name, OPTIONS)}")
+            raise ValueError(f"a table of dockerd options: {name!r} is not one{suggestion(name, OPTIONS)}")
     try:
         written = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        raise ValueError("a table of texts, numbers, truths, lists and tables") from None
+        raise ValueError("a table of strings, numbers, booleans, lists and tables") from None
     if len(written) > LARGEST:
         raise ValueError(f"at most {LARGEST >> 10} KiB")
     read: dict[str, Any] = json.loads(written)
@@ -55,7 +55,7 @@ def _options(value: object) -> dict[str, Any]:
 
 def _once(engines: tuple[Engine, ...]) -> tuple[Engine, ...]:
     if len(set(engines)) != len(engines):
-        raise ValueError("each named once")
+        raise ValueError("no duplicates")
     return engines
 
 

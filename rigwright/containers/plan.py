@@ -92,11 +92,10 @@ def container_plan(rig: Rig, facts: ContainerFacts) -> ContainerPlan | Refused:
     leftovers = _leftovers(rig, facts, groups, refuse)
     made, record, step, why = _daemon(rig, facts, engines, groups, refuse)
     notes += [
-        f"{path} describes the cards, too, and is not managed by Rigwright: remove it" for path in facts.foreign_specs
+        f"{path} describes the cards too, and is not managed by Rigwright: remove it" for path in facts.foreign_specs
     ]
     notes += [
-        f"{path} names an archive that Rigwright sets up: it is set aside, and `remove` restores it"
-        for path in leftovers
+        f"{path} names an archive managed by Rigwright: it is set aside, and `remove` restores it" for path in leftovers
     ]
     if refuse:
         return Refused(tuple(refuse))
@@ -111,7 +110,7 @@ def lacking(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
     for group in one.groups:
         found += differing(group, dict(facts.packages))
     found += [f"{name} is still installed" for name in one.removed]
-    return found + [f"the installation of {name} was not ended" for name in facts.half]
+    return found + [f"the installation of {name} was not completed" for name in facts.half]
 
 
 def unheld(one: ContainerPlan, facts: ContainerFacts) -> list[str]:
@@ -270,12 +269,12 @@ def _old(name: str, version: str, least: str) -> str:
 
 
 def _anew(system: str) -> str:
-    return f"make it again with `rigwright bundle --system {system}`"
+    return f"recreate it with `rigwright bundle --system {system}`"
 
 
 def _ask(system: str) -> str:
     return (
-        f'write [inputs."{group_of(DOCKER, system)}"] with kind = "deb", sources = '
-        f'["docker:{system.partition("-")[0]}"] and the exact version into catalog/ beside the inventory, and run '
-        "`rigwright lock`"
+        f'add [inputs."{group_of(DOCKER, system)}"] with kind = "deb", sources = '
+        f'["docker:{system.partition("-")[0]}"] and the exact version into catalog/ next to the inventory, '
+        "and run `rigwright lock`"
     )

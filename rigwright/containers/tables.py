@@ -28,16 +28,16 @@ Least = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 class KnownArchive(Frozen):
     """An archive that is neither a distribution's nor one of drivers."""
 
-    base: HttpUrl = Field(description="Where it is, for rigs that name no mirror of its name.")
-    folder: Template = Field(description="Its folder, below the base address.")
-    suite: Template | None = Field(default=None, description="Of one that is not flat.")
-    component: Template | None = Field(default=None, description="Of one that is not flat.")
-    key: Template = Field(description="Its signing key, below the base address.")
-    fingerprint: Fingerprint = Field(description="That key's.")
-    origins: tuple[HttpUrl, ...] = Field(min_length=1, description="What addresses of it begin with.")
-    packages: tuple[ArtefactName, ...] = Field(min_length=1, description="Those that a rig has of it.")
-    versioned: tuple[ArtefactName, ...] = Field(min_length=1, description="Of these, those that have its version.")
-    replaces: tuple[ArtefactName, ...] = Field(default=(), description="Packages that cannot stay beside them.")
+    base: HttpUrl = Field(description="Default base URL, for rigs without a mirror of its name.")
+    folder: Template = Field(description="Its folder, below the base URL.")
+    suite: Template | None = Field(default=None, description="For archives that are not flat.")
+    component: Template | None = Field(default=None, description="For archives that are not flat.")
+    key: Template = Field(description="Its signing key, below the base URL.")
+    fingerprint: Fingerprint = Field(description="Fingerprint of that key.")
+    origins: tuple[HttpUrl, ...] = Field(min_length=1, description="URL prefixes of it.")
+    packages: tuple[ArtefactName, ...] = Field(min_length=1, description="Packages to install from it.")
+    versioned: tuple[ArtefactName, ...] = Field(min_length=1, description="Of these, the ones with its version.")
+    replaces: tuple[ArtefactName, ...] = Field(default=(), description="Packages that conflict with them.")
 
     @model_validator(mode="after")
     def _whole(self) -> KnownArchive:
@@ -46,7 +46,7 @@ class KnownArchive(Frozen):
         if not self.folder.strip("/") or self.packages[0] not in self.versioned:
             raise ValueError("a folder, and a first package that has the version")
         if away := sorted(set(self.versioned) - set(self.packages)):
-            raise ValueError(f"versioned packages that are among its own: no {', '.join(away)}")
+            raise ValueError(f"versioned packages among its own: no {', '.join(away)}")
         return self
 
     def filled(self, template: str, system: str) -> str:

@@ -35,18 +35,20 @@ class Card(Frozen):
     """A GPU model."""
 
     name: Text = Field(description="As nvidia-smi prints it.")
-    pci_ids: tuple[PciId, ...] = Field(min_length=1, description="vendor:device of every board sold under the name.")
+    pci_ids: tuple[PciId, ...] = Field(
+        min_length=1, description="PCI ids, vendor:device, of all boards sold under the name."
+    )
     capability: Capability = Field(description="CUDA compute capability.")
     vram_mib: int = Field(ge=1, le=1 << 20, strict=True, description="Memory, MiB.")
     module: Literal["either", "proprietary"] = Field(
         default="either",
-        description="Which kernel modules it works with, beside what its generation allows; `proprietary` is a board "
-        "that is known to fail with open ones.",
+        description="Kernel modules that it works with, within what its generation allows; `proprietary`: a board "
+        "known to fail with open ones.",
     )
     power_w: Annotated[tuple[BoardWatts, BoardWatts], RISING] | None = Field(
         default=None,
-        description="The lowest and highest power limit that its boards take, W, the widest where they differ, if "
-        "known: what an inventory asks beyond them is refused.",
+        description="Lowest and highest power limit of its boards, W, if known (the widest range if boards differ); an "
+        "inventory cannot exceed them.",
     )
 
 
@@ -55,24 +57,23 @@ class Model(Frozen):
 
     file: ModelFile | None = Field(
         default=None,
-        description="What is loaded, for `llama.cpp`. Of an input with many files: the one at PATH, with all its "
-        "parts; without PATH its only GGUF that is no projector. A model has this key or `folder`.",
+        description="The GGUF to load, for `llama.cpp`. With an input of many files: the one at PATH, with all its "
+        "parts; without PATH its only GGUF that is not a projector. A model has this key or `folder`.",
     )
     folder: CatalogName | None = Field(
         default=None,
-        description="What is loaded where that is a whole checkpoint: an input with many files, of which one is "
-        "config.json; its weights are safetensors.",
+        description="The checkpoint to load: an input of many files with a config.json and safetensors weights.",
     )
     mmproj: ModelFile | None = Field(
-        default=None, description="The vision projector of a `file`; without one it sees no images."
+        default=None, description="The vision projector of a `file`; without one it does not accept images."
     )
     draft: ModelFile | None = Field(
         default=None,
-        description="A small model that guesses its next tokens; the variant says how. Of a `folder`: an input that "
-        "is one, too.",
+        description="A draft model for speculative decoding, configured by the variant. With `folder`: an input that "
+        "is a folder too.",
     )
     chat_template: ModelFile | None = Field(
-        default=None, description="A Jinja template in place of the one in its own file or folder."
+        default=None, description="A Jinja chat template instead of the one in its own file or folder."
     )
 
     @field_validator("folder")
@@ -93,7 +94,7 @@ class Model(Frozen):
     @classmethod
     def _a_folder_too(cls, draft: str | None, info: ValidationInfo) -> str | None:
         if draft is not None and ":" in draft and info.data.get("folder") is not None:
-            raise ValueError("an input without a path: the model is a folder, and so is what guesses for it")
+            raise ValueError("an input without a path: the model is a folder, so its draft model must be one")
         return draft
 
     @model_validator(mode="after")
@@ -218,11 +219,9 @@ class Catalog(Frozen):
     envs: dict[str, EnvKeys] = Field(default_factory=dict)
     plugins: dict[str, PluginKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)
-    patches: dict[str, Patch] = Field(default_factory=dict, description="Those of patches/, by name.")
+    patches: dict[str, Patch] = Field(default_factory=dict, description="Those in patches/, by name.")
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
-    renamed: list[str] = Field(
-        default_factory=list, description="What a file calls by a name of the version before, a line each."
-    )
+    renamed: list[str] = Field(default_factory=list, description="Deprecated names in the files, one line each.")
 
     @classmethod
     def load(cls, folders: list[Path]) -> Catalog:

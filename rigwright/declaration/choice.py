@@ -53,14 +53,12 @@ def nothing(catalog: Catalog, cards: tuple[frozenset[str], ...] | None) -> str:
         cards: As in `Asked`.
     """
     others = [name for name in choices(catalog, Asked(cards=cards)) if _purpose(catalog.variants[name]).cards]
-    instead = (
-        f"for these cards there are {', '.join(others)}" if others else "docs/adding-a-model.md says how to add one"
-    )
+    instead = f"for these cards: {', '.join(others)}" if others else "see docs/adding-a-model.md to add one"
     return f"no variant of the catalogue matches; {instead}"
 
 
 def _purpose(variant: VariantKeys) -> Purpose:
-    return variant.purpose or Purpose(why="its catalogue does not say")
+    return variant.purpose or Purpose(why="its catalogue entry does not say")
 
 
 def _answers(variant: VariantKeys, asked: Asked) -> bool:

@@ -31,30 +31,24 @@ _Path = Annotated[str, matching(rf"(?!-){PLAIN}{{1,4096}}", "a path, not beginni
 class Connection(Frozen):
     """How a rig is reached: keys of pyinfra's ("SSH connector" in its documentation), and one of ours."""
 
-    ssh_hostname: SshHost = Field(default="", description="Where it is; the rig's name without it.")
-    ssh_port: TcpPort = Field(default=22, description="The port of its SSH server.")
+    ssh_hostname: SshHost = Field(default="", description="Address; default: the rig's name.")
+    ssh_port: TcpPort = Field(default=22, description="SSH port.")
     ssh_user: Annotated[
         str, matching(r"[A-Za-z0-9_.][A-Za-z0-9_.@-]{0,63}", "a user name: letters, digits and ._@-, no dash first")
-    ] = Field(default="", description="Who logs in; your own user name without it.")
-    ssh_key: _Path = Field(
-        default="", description="The private key; without it your agent's, and those of your `~/.ssh`."
-    )
+    ] = Field(default="", description="Login user; default: your own user name.")
+    ssh_key: _Path = Field(default="", description="Private key file; default: keys of your agent and `~/.ssh`.")
     ssh_host_key: Annotated[str, AfterValidator(_host_key)] = Field(
-        default="", description="The one key that the host may show."
+        default="", description="The only host key to accept."
     )
-    ssh_config_file: _Path = Field(default="", description="A configuration of ssh's; `~/.ssh/config` without it.")
-    ssh_known_hosts_file: _Path = Field(default="", description="Known host keys; `~/.ssh/known_hosts` without it.")
+    ssh_config_file: _Path = Field(default="", description="SSH client configuration; default: `~/.ssh/config`.")
+    ssh_known_hosts_file: _Path = Field(default="", description="Known host keys; default: `~/.ssh/known_hosts`.")
     ssh_strict_host_key_checking: Literal["yes", "no", "ask", "accept-new", "off"] = Field(
-        default="yes", description="What happens where the host's key is not known."
+        default="yes", description="What to do if the host key is unknown."
     )
-    ssh_forward_agent: bool = Field(
-        default=False, strict=True, description="Whether the host may use the keys of your agent."
-    )
-    ssh_connect_retries: int = Field(
-        default=0, ge=0, le=100, strict=True, description="How often connecting is tried again."
-    )
+    ssh_forward_agent: bool = Field(default=False, strict=True, description="Whether to forward your SSH agent.")
+    ssh_connect_retries: int = Field(default=0, ge=0, le=100, strict=True, description="Connection retries.")
     sudo: bool = Field(
-        default=False, strict=True, alias="_sudo", description="Whether that user becomes root through sudo."
+        default=False, strict=True, alias="_sudo", description="Whether that user becomes root with sudo."
     )
 
 
@@ -81,7 +75,7 @@ def refusals(file: str, name: str, given: dict[str, object], others: Collection[
         here: Whether this machine is to connect: the files that the keys name have to be there.
     """
     found = [
-        Problem(file, f"{name}.{key}", "unknown key; passwords are not among the keys: use an SSH key")
+        Problem(file, f"{name}.{key}", "unknown key; passwords are not supported: use an SSH key")
         for key in given
         if "password" in key
     ]
@@ -106,7 +100,7 @@ def private_key(path: str) -> str:
     except ValueError as error:
         return str(error)
     if not re.match(rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", text):
-        return "holds no private key: it begins with -----BEGIN ... PRIVATE KEY-----"
+        return "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"
     # one of somebody else's is as they keep it (OpenSSH's authfile.c)
     return files.exposed(path) if Path(path).stat().st_uid == os.getuid() else ""
 

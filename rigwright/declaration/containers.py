@@ -39,9 +39,9 @@ def containers_of(
         if name == TOOLKIT and one is None and name not in catalog.inputs:
             refuse(
                 "containers",
-                f"no container toolkit is locked, and containers find cards by it: write [inputs.{TOOLKIT}] with kind "
-                f'= "deb", sources = ["{TOOLKIT}:stable/deb/amd64"] and the exact version, such as "1.20.0", into '
-                f"catalog/ beside the inventory, and run `rigwright lock {file}`",
+                f"no container toolkit is locked, which containers need to find cards: add [inputs.{TOOLKIT}] with "
+                f'kind = "deb", sources = ["{TOOLKIT}:stable/deb/amd64"] and the exact version, such as '
+                f'"1.20.0", into catalog/ next to the inventory, and run `rigwright lock {file}`',
             )
         elif wrong := complaint(name, "deb", catalog.inputs, lock, file):
             refuse("containers", wrong)
@@ -62,9 +62,9 @@ def refuse_uncontained(instances: Iterable[Instance], entry: RigEntry, refuse: C
         if one.cards and one.kind.contained_by and not entry.containers:
             refuse(
                 f"instances.{one.name}.variant",
-                f"{one.variant_name}: runs in a container, which finds its cards by the toolkit of containers: "
-                f'declare "containers": {json.dumps({"engines": [one.kind.contained_by]})}, or "docker" where the '
-                "release has an older podman than 5.1",
+                f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
+                f'declare "containers": {json.dumps({"engines": [one.kind.contained_by]})}, or "docker" if the '
+                "release's podman is older than 5.1",
             )
 
 

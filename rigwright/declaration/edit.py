@@ -71,11 +71,11 @@ def edited(file: str, content: bytes, rig: str, switch: Switch) -> bytes:
         node = _literal(tree, rig, switch.instance)
         start, end = (_offset(content, line, column) for line, column in _span(node))
         if not PLAIN.fullmatch(content[start:end]) or content[start + 1 : end - 1].decode() != node.value:
-            raise _Elsewhere(node, "is not one plain literal")
+            raise _Elsewhere(node, "is not a plain literal")
     except SyntaxError as error:
         raise Invalid([Problem(file, where, f"line {error.lineno}: {error.msg}")]) from None
     except _Elsewhere as error:
-        said = f'line {error.line} {error}, so that nothing was edited: make it "{switch.variant}" there by hand'
+        said = f'line {error.line} {error}, so nothing was edited: set "{switch.variant}" there by hand'
         raise Invalid([Problem(file, where, said)]) from None
     return content[: start + 1] + switch.variant.encode() + content[end - 1 :]
 
@@ -100,7 +100,7 @@ def _literal(tree: ast.Module, rig: str, instance: str) -> ast.Constant:
     # an inventory may have several groups
     calls = [one for one in calls if rig in _keys(_followed(one.args[0], names))] or calls
     if len(calls) != 1:
-        raise _Elsewhere(calls[-1] if calls else tree, f"gives {rig} to hosts() in no single table that is written out")
+        raise _Elsewhere(calls[-1] if calls else tree, f"does not pass {rig} to hosts() in a single literal table")
     shared = next((one.value for one in calls[0].keywords if one.arg == "instances"), None)
     entry = _table(calls[0].args[0], names, "hosts()").entry(rig)
     instances = _table(entry, names, rig).entry("instances", shared)

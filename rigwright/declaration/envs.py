@@ -61,7 +61,7 @@ def declared_envs(
         if name in found:
             refuse(key, f"{name} is listed twice")
         if name in catalog.engines and kinds()[catalog.engines[name].kind].env(catalog.engines[name]) is None:
-            refuse(key, f"{name} is an engine's name, too: both would be installed in one place")
+            refuse(key, f"{name} is also an engine's name: both would be installed in one place")
         inputs: tuple[tuple[str, Kind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
         for source, kind in inputs:
             if wrong := complaint(source, kind, catalog.inputs, lock, inventory):
@@ -69,7 +69,7 @@ def declared_envs(
         packages, asked = lock.groups.get(keys.packages, ()), catalog.inputs.get(keys.packages)
         python = lock.groups.get(keys.python, ())
         if python and not locking and all(one.name != "python" for one in python):
-            refuse(key, f"{name}: {keys.python} has no python among its packages: name it in requirements")
+            refuse(key, f"{name}: {keys.python} does not include python: add it to requirements")
         names = {canonicalize_name(one.name) for one in packages}
         if packages and not locking and canonicalize_name(keys.distribution) not in names:
             said = f"{keys.packages} has no distribution {keys.distribution}, whose version is the environment's"
@@ -80,7 +80,7 @@ def declared_envs(
             for line in refused[:LISTED]:
                 refuse(key, f"{name}: {line}")
             if len(refused) > LISTED:
-                refuse(key, f"{name}: {len(refused) - LISTED} more of its files have none for it")
+                refuse(key, f"{name}: {len(refused) - LISTED} more of its files have no code for it")
         versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
         known = {} if locking else versions
         patches, wrong_patches = chosen(keys.patches, catalog.patches, known or None, name)

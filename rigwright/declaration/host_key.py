@@ -53,7 +53,7 @@ def parse(text: str) -> HostKey:
     except (binascii.Error, ValueError):  # the latter for what is not ASCII
         raise ValueError("the key is not base64") from None
     if not _whole(kind, _fields(blob)):
-        raise ValueError(f"the base64 holds no {kind} key")
+        raise ValueError(f"the base64 contains no key of type {kind}")
     return HostKey(kind, blob)
 
 

@@ -12,21 +12,21 @@ from rigwright.types import CardIndex, MemorySize, Tasks, VariantName
 class InstanceEntry(Frozen):
     """One instance, as declared."""
 
-    variant: VariantName = Field(description="The catalogue's recipe that it serves.")
-    port: Port = Field(description="The TCP port on the loopback interface through which its API is reached.")
+    variant: VariantName = Field(description="Catalogue variant to serve.")
+    port: Port = Field(description="TCP port of its API on the loopback interface.")
     cards: tuple[CardIndex, ...] = Field(
         default=(),
-        description="Indices into the rig's cards, as many as the variant takes; no card is in two instances.",
+        description="GPU indexes, as many as the variant needs; each card serves one instance.",
     )
     api_key_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file on the operator's machine, from the inventory's folder, that holds the API key; "
-        "without it the host makes one.",
+        description="A file on your machine, relative to the inventory, with the API key; default: "
+        "generated on the host.",
     )
     memory_max: MemorySize = Field(
         default="90%",
-        description="Host memory limit, including weights in the page cache, as an amount or a share of the total; "
-        "beyond it its processes are killed.",
+        description="Host memory limit, including weights in the page cache: an amount or a share of the total; "
+        "processes that exceed it are killed.",
     )
     tasks_max: Tasks = Field(default=4096, description="Limit of processes and threads.")

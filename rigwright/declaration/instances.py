@@ -43,7 +43,7 @@ def instance(
     """One instance with its names resolved, or None after refusing it."""
     key = f"instances.{name}"
     if f"rigwright-{name}.service" == POWER_UNIT:
-        refuse(key, f"another name: {POWER_UNIT} sets the cards' power limits")
+        refuse(key, f"another name: {POWER_UNIT} is the unit that sets power limits")
     variant = catalog.variants.get(declared.variant)
     if variant is None:
         blocked = catalog.blocked.get(declared.variant)
@@ -53,7 +53,7 @@ def instance(
     if len(declared.cards) != variant.cards:
         refuse(
             f"{key}.cards",
-            f"{declared.variant} takes {counted(variant.cards, 'card')}, {len(declared.cards)} are named",
+            f"{declared.variant} needs {counted(variant.cards, 'card')}, but {len(declared.cards)} are listed",
         )
     if missing := [index for index in declared.cards if index >= present]:
         refuse(f"{key}.cards", f"no card {missing[0]}: the rig declares {counted(present, 'card')}, counted from 0")
@@ -166,7 +166,7 @@ def refuse_reserved(instances: Sequence[Instance], allowed: Sequence[str], refus
                 said = f"{instance.variant_name}: {key} = {shown(_said(instance, key))} {why}"
                 refuse(
                     f"instances.{instance.name}.variant",
-                    f'{said}; only an inventory may allow it: "allow": ["{key}"]',
+                    f'{said}; an inventory can allow it: "allow": ["{key}"]',
                 )
     for index, key in enumerate(allowed):
         if key not in found:
@@ -189,7 +189,7 @@ def refuse_lent(lent: Sequence[int], present: int, refuse: Refuse) -> None:
         if card >= present:
             refuse(f"lent[{index}]", f"no card {card}: the rig declares {counted(present, 'card')}, counted from 0")
         elif card in lent[:index]:
-            refuse(f"lent[{index}]", f"card {card} is already named")
+            refuse(f"lent[{index}]", f"card {card} is already listed")
 
 
 def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:

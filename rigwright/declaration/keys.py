@@ -25,7 +25,7 @@ def read(path: str, what: str = "key") -> str:
     """
     key = line(path)
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
-        raise ValueError(f"holds no {what}: one line of at least {MINIMUM} letters, digits and ._~+/=-")
+        raise ValueError(f"contains no {what}: must be one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key
 
 

@@ -69,7 +69,9 @@ class Selection:
         """
         rows = self._rows(name)
         if not rows[0].group:
-            raise Missing(f"{name} is one file, no folder: make it an input with include, or name it with file")
+            raise Missing(
+                f"{name} is a single file, not a folder: make it an input with include, or select it with file"
+            )
         return tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order)))
 
     def _rows(self, name: str) -> tuple[Artefact, ...]:

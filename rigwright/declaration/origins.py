@@ -35,7 +35,7 @@ def refuse_token(
     """
     if token_file is None:
         if given is not None:
-            refuse("hub_token_for", "there is no token: set hub_token_file to a file with it")
+            refuse("hub_token_for", "a token is required: set hub_token_file to a file with it")
         return
     wanted = token_origin(given)
     if not wanted.startswith("https://"):
@@ -45,6 +45,6 @@ def refuse_token(
     if wanted in asked:
         return
     plain = [one for one in asked if one.partition("://")[2] == wanted.partition("://")[2]]
-    why = f"{plain[0]} is plain http, which sends it in the clear" if plain else f"{', '.join(asked)} is asked"
+    why = f"{plain[0]} is plain http, which sends it in the clear" if plain else f"{', '.join(asked)} is used"
     key = "hub_token_file" if given is None else "hub_token_for"
-    refuse(key, f"the token is for {wanted} and sent nowhere else, but {why}; hub_token_for says for which hub it is")
+    refuse(key, f"the token is only sent to {wanted}, but {why}: set hub_token_for to the hub that it is for")

@@ -18,8 +18,8 @@ class Registry(Frozen):
 
     login_file: str = Field(
         min_length=1,
-        description="A file on the operator's machine, from the inventory's folder, with user and password on its only "
-        "line, as `auth` in docker's own file has them: `USER:PASSWORD` in base64. Never sent over plain http.",
+        description="A file on your machine, relative to the inventory, with `USER:PASSWORD` in base64 on its only "
+        "line, like `auth` in docker's config.json. Never sent over plain http.",
     )
 
 
@@ -35,7 +35,7 @@ def login(path: str) -> str:
     except (binascii.Error, UnicodeDecodeError):
         user = colon = password = ""
     if not (user and colon and password) or not (user + password).isprintable():
-        raise ValueError("holds no login: one line with USER:PASSWORD in base64")
+        raise ValueError("contains no login: must be one line with USER:PASSWORD in base64")
     return found
 
 

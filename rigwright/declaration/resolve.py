@@ -113,7 +113,7 @@ def parse(
     exporter: tuple[Artefact, ...] = ()
     if entry.monitoring and entry.cards:
         if wrong := complaint(GPU_EXPORTER, "wheel", catalog.inputs, lock, file):
-            refuse("monitoring", f"what tells of cards cannot be used: {wrong}")
+            refuse("monitoring", f"the card exporter cannot be used: {wrong}")
         exporter = lock.groups.get(GPU_EXPORTER, ())
     needed = [*(one for artefacts in engine_artefacts.values() for one in artefacts), *weights]
     brought = [*cuda, *lock.groups.get(TOOLS, ()), *installers, *exporter]
@@ -191,10 +191,10 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
     driver = entry.driver
     cards = [catalog.cards.get(one) if isinstance(one, str) else one for one in entry.cards]
     if driver.managed and not present:
-        refuse("driver.managed", "the rig declares no cards: nothing needs a driver")
+        refuse("driver.managed", "the rig declares no cards, so it needs no driver")
     for key in ("power_w", "clocks_mhz"):
         if getattr(driver, key) is not None and not present:
-            refuse(f"driver.{key}", "the rig declares no cards: nothing has power limits or clocks")
+            refuse(f"driver.{key}", "the rig declares no cards, so it has no power limits or clocks")
     if driver.branch is not None and driver.branch < known.minimum:
         refuse("driver.branch", f"{driver.branch} is refused: must be at least {known.minimum}")
     if driver.managed and entry.bundle is not None:
@@ -212,14 +212,15 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
         if card and generation and driver.flavour and driver.flavour not in generation.flavours:
             refuse(
                 "driver.flavour",
-                f"{shown(driver.flavour)} is refused for card {index}: a {card.name} ({generation.name}) works with "
-                f"{' or '.join(generation.flavours)} modules alone",
+                f"{shown(driver.flavour)} is refused for card {index}: a {card.name} ({generation.name}) only works "
+                f"with {' or '.join(generation.flavours)} modules",
             )
     for index, (card, limit) in enumerate(zip(cards, driver.power_limits(present), strict=False)):
         if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:
             refuse(
                 "driver.power_w",
-                f"{limit} W is refused for card {index}: a {card.name} takes {card.power_w[0]} to {card.power_w[1]} W",
+                f"{limit} W is refused for card {index}: a {card.name} accepts {card.power_w[0]} to "
+                f"{card.power_w[1]} W",
             )
 
 
@@ -238,5 +239,5 @@ def _refuse_unreachable(artefacts: list[Artefact], mirrors: dict[str, tuple[str,
         known = {"source": "index:", "weight": f"{HUB}:"}.get(artefact.kind, "")
         if not any(known and source.startswith(known) for source in artefact.sources) and not urls(artefact, mirrors):
             lacking = dict.fromkeys(source.partition(":")[0] for source in artefact.sources if source[:6] != "index:")
-            said = f"the lock's {artefact} has no address: its sources are {', '.join(artefact.sources)}"
+            said = f"{artefact} of the lock has no address: its sources are {', '.join(artefact.sources)}"
             refuse("mirrors", f"{said}; add a mirror named {' or '.join(lacking)}")

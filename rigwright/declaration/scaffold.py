@@ -46,7 +46,7 @@ def variant(name: str, like: str, keys: VariantKeys, served: str, cards: int, wh
     """
     given = {"model": served, "cards": cards}
     changed = [f"the model {served}"] if served != keys.model else []
-    changed += [f"cards: {cards} in place of {keys.cards}"] if cards != keys.cards else []
+    changed += [f"cards: {cards} instead of {keys.cards}"] if cards != keys.cards else []
     evidence = Derived(kind="derived", origin=like, change=", ".join(changed) or "nothing yet")
     told: dict[str, Any] = {"evidence": evidence.model_dump()}
     if why:

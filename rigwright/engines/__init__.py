@@ -22,7 +22,7 @@ def register(kind: Kind) -> None:
         ValueError: another kind has its name.
     """
     if kinds().setdefault(kind.name, kind) is not kind:
-        raise ValueError(f"there is already a kind of engine called {kind.name}")
+        raise ValueError(f"a kind of engine named {kind.name} already exists")
 
 
 def kinds() -> dict[str, Kind]:

@@ -16,7 +16,7 @@ CPU = "CPU"
 class Booted(Frozen):
     """Deployed and asked by who wrote the catalogue."""
 
-    kind: Literal["booted"] = Field(description="What it is.")
+    kind: Literal["booted"] = Field(description="Kind.")
     card: Text = Field(description=f"The card, as nvidia-smi prints it, or `{CPU}`.")
     driver: Text | None = Field(default=None, description="NVIDIA's driver there; left out on the CPU.")
     date: Day = Field(description="The day, UTC.")
@@ -24,7 +24,7 @@ class Booted(Frozen):
     @model_validator(mode="after")
     def _with_its_driver(self) -> Booted:
         if (self.card == CPU) != (self.driver is None):
-            raise ValueError(f"the driver that the card had; card = {CPU!r} has none")
+            raise ValueError(f"the card's driver; card = {CPU!r} has none")
         return self
 
     @property
@@ -37,10 +37,10 @@ class Booted(Frozen):
 class Published(Frozen):
     """Published by others, and not booted by who wrote the catalogue."""
 
-    kind: Literal["published"] = Field(description="What it is.")
+    kind: Literal["published"] = Field(description="Kind.")
     source: Text = Field(description="Where.")
-    condition: Text = Field(description="What it ran on there: cards, engine and its version, power limit.")
-    figures: Text | None = Field(default=None, description="What is said of it there.")
+    condition: Text = Field(description="What it ran on there: cards, engine and version, power limit.")
+    figures: Text | None = Field(default=None, description="What was reported there.")
 
     @property
     def said(self) -> str:
@@ -52,25 +52,27 @@ class Published(Frozen):
 class Derived(Frozen):
     """Derived from what was booted or published, and booted nowhere as it is."""
 
-    kind: Literal["derived"] = Field(description="What it is.")
-    origin: Text = Field(description="What from: a variant of the catalogue (`engine/name`), or a publication.")
+    kind: Literal["derived"] = Field(description="Kind.")
+    origin: Text = Field(
+        description="What it derives from: a variant of the catalogue (`engine/name`), or a publication."
+    )
     change: Text = Field(description="What differs.")
 
     @property
     def said(self) -> str:
         """In words."""
-        return f"derived from {self.origin} ({self.change}); booted nowhere"
+        return f"derived from {self.origin} ({self.change}); never booted"
 
 
 class Parsed(Frozen):
     """Nothing but the judgement of its options: a plan and a deploy warn."""
 
-    kind: Literal["parsed"] = Field(description="What it is.")
+    kind: Literal["parsed"] = Field(description="Kind.")
 
     @property
     def said(self) -> str:
         """In words."""
-        return "parsed only: its options are taken by this version, and nobody has said that it was ever booted"
+        return "parsed only: this version accepts its options, but no boot is on record"
 
 
 Evidence = Booted | Published | Derived | Parsed

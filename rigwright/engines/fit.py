@@ -16,7 +16,7 @@ from rigwright.supply.header import Cache
 GIB = 1 << 30
 MIB = 1 << 20
 STEP = 1024  # tokens; a context that fits is said in such steps
-SOURCE = "weights and KV cache alone"
+SOURCE = "only weights and KV cache"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def rules(memory: Callable[[Placed], Memory | None]) -> tuple[Rule, Rule]:
         room = sum(card.vram_mib for card in one.cards) * MIB
         if not one.cards or found is None or found.weights <= room:
             return ""
-        return f"its weights alone need {_gib(found.weights)} of {_gib(room)} GiB: take more cards, or a smaller model"
+        return f"its weights alone need {_gib(found.weights)} of {_gib(room)} GiB: use more cards, or a smaller model"
 
     def context(one: Placed) -> str:
         found = memory(one)
@@ -82,7 +82,7 @@ def rules(memory: Callable[[Placed], Memory | None]) -> tuple[Rule, Rule]:
         if (needed := found.needed(found.tokens)) <= room:
             return ""
         fits = found.fitting(room)
-        cure = f"{found.key} = {fits} would fit" if fits else "no context fits beside its weights"
+        cure = f"{found.key} = {fits} would fit" if fits else "no context fits next to its weights"
         return f"needs {_gib(needed)} of {_gib(room)} GiB: {cure}"
 
     return Rule(weights, SOURCE, refused=True), Rule(context, SOURCE)

@@ -20,7 +20,7 @@ class PatchedKeys(EngineKeys):
     """What serves, and may be patched by itself."""
 
     patches: tuple[CatalogName, ...] = Field(
-        default=(), description="Patches of it: folders of `patches/`, ours or beside the inventory."
+        default=(), description="Its patches: folders in `patches/`, shipped or next to the inventory."
     )
 
 
@@ -29,20 +29,18 @@ class VariantKeys(Frozen):
 
     engine: CatalogName = Field(description="An entry of the table `engines`.")
     model: CatalogName = Field(description="An entry of the table `models`.")
-    cards: int = Field(
-        default=0, ge=0, le=16, strict=True, description="Cards one instance takes; 0 serves on the CPU."
-    )
-    ready_timeout: Seconds = Field(default=600, description="Seconds from start to the first answer.")
+    cards: int = Field(default=0, ge=0, le=16, strict=True, description="Cards per instance; 0 serves on the CPU.")
+    ready_timeout: Seconds = Field(default=600, description="Start timeout until the first answer, seconds.")
     evidence: Evidence | None = Field(
-        default=None, discriminator="kind", description="Who has booted it, where, and under which conditions."
+        default=None, discriminator="kind", description="Evidence: who ran it, where, and under which conditions."
     )
-    purpose: Purpose | None = Field(default=None, description="What it is for, as `rigwright variants` tells it.")
+    purpose: Purpose | None = Field(default=None, description="Purpose, as shown by `rigwright variants`.")
 
     @field_validator("evidence")
     @classmethod
     def _of_its_cards(cls, evidence: Evidence | None, info: ValidationInfo) -> Evidence | None:
         if isinstance(evidence, Booted) and "cards" in info.data and (evidence.card == CPU) == bool(info.data["cards"]):
-            raise ValueError(f"card = {CPU!r} of a variant without cards, and a card's name of one with some")
+            raise ValueError(f"card = {CPU!r} for a variant without cards, else a card's name")
         return evidence
 
     @property

@@ -45,7 +45,7 @@ class Cause:
     @property
     def text(self) -> str:
         """What it means, what helps, and which check says more."""
-        return f"{self.means} (`rigwright check --only {self.check}` says more)" if self.check else self.means
+        return f"{self.means} (see `rigwright check --only {self.check}`)" if self.check else self.means
 
     @property
     def sentence(self) -> str:
@@ -55,16 +55,16 @@ class Cause:
 
 # Those of every engine on cards: parts of messages of CUDA's and of the loader's.
 OF_CUDA = (
-    Cause("libcuda.so.1: cannot open shared object file", "the driver's libraries are not there", check="N02"),
+    Cause("libcuda.so.1: cannot open shared object file", "the driver's libraries are missing", check="N02"),
     Cause(
         "CUDA driver version is insufficient for CUDA runtime version",
-        "the driver is older than what the engine was built with: upgrade it",
+        "the driver is older than the engine's CUDA version: upgrade it",
         check="N02",
     ),
     Cause("forward compatibility was attempted on non supported HW", "the driver is too old for it", check="N02"),
     Cause(
         "no kernel image is available for execution on the device",
-        "what computes has no machine code for these cards: lock a build that has",
+        "the build has no machine code for these cards: lock one that does",
     ),
 )
 

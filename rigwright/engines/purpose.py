@@ -12,10 +12,10 @@ from rigwright.types import CatalogName, Text, VariantName
 Need = Literal["throughput", "context", "streams", "one-card"]
 # need -> what it is, for people
 NEEDS: dict[Need, str] = {
-    "throughput": "most tokens a second",
+    "throughput": "highest tokens per second",
     "context": "the longest context without a crash",
     "streams": "four streams or more at once",
-    "one-card": "as much as one card can",
+    "one-card": "the most that one card can do",
 }
 Workload = Literal["chat", "code", "agents", "vision", "documents", "api", "translation"]
 WORKLOADS: tuple[Workload, ...] = get_args(Workload)
@@ -25,18 +25,18 @@ class Purpose(Frozen):
     """What a variant is for."""
 
     cards: tuple[CatalogName, ...] = Field(
-        default=(), description="Entries of the table `cards` that it is made for; without any, whatever it fits."
+        default=(), description="Entries of the table `cards` that it is made for; default: any that it fits."
     )
-    needs: tuple[Need, ...] = Field(default=(), description="What it is the answer to, the foremost first.")
+    needs: tuple[Need, ...] = Field(default=(), description="Purposes, most important first.")
     workloads: tuple[Workload, ...] = Field(default=(), description="What it is good at.")
-    why: Text = Field(description="Why it, and no other.")
+    why: Text = Field(description="Why to choose it over others.")
 
 
 class Blocked(Frozen):
     """A variant that others have and that cannot be had here: named, so that nobody has to look for it."""
 
-    why: Text = Field(description="What stands in the way.")
-    instead: tuple[VariantName, ...] = Field(default=(), description="Variants that do what it would.")
+    why: Text = Field(description="What blocks it.")
+    instead: tuple[VariantName, ...] = Field(default=(), description="Variants to use instead.")
 
     @property
     def refusal(self) -> str:

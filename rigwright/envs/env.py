@@ -90,7 +90,7 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         version=version,
         digest=digest,
         artefacts=artefacts,
-        what=f"put {env.name} {version} together of {len(env.python)} conda packages and {len(env.packages)} wheels"
+        what=f"install {env.name} {version}: {len(env.python)} conda packages and {len(env.packages)} wheels"
         + named_plugins(env.plugins)
         + named(env.patches),
         record={"env": env.name, "digest": digest, **record},

@@ -11,21 +11,21 @@ from rigwright.types import CatalogName, Module
 class EnvKeys(Frozen):
     """A conda environment with Python packages in it."""
 
-    python: CatalogName = Field(description="An input of kind `conda`: the interpreter and what it needs.")
-    packages: CatalogName = Field(description="An input of kind `wheel`, of that Python: what is installed into it.")
-    distribution: CatalogName = Field(description="The one of these packages whose version is the environment's own.")
+    python: CatalogName = Field(description="An input of kind `conda`: the interpreter and its dependencies.")
+    packages: CatalogName = Field(description="An input of kind `wheel` for that Python: the packages to install.")
+    distribution: CatalogName = Field(description="The package whose version is the environment's version.")
     imports: tuple[Module, ...] = Field(
-        min_length=1, description="Modules that must come in, without a card, before it is used."
+        min_length=1, description="Modules that must import, without a card, before it is used."
     )
     patches: tuple[CatalogName, ...] = Field(
-        default=(), description="Patches of its packages: folders of `patches/`, ours or beside the inventory."
+        default=(), description="Patches of its packages: folders in `patches/`, shipped or next to the inventory."
     )
     plugins: tuple[CatalogName, ...] = Field(
         default=(),
-        description="Entries of the table `plugins`: wheels of your own, installed beside its packages.",
+        description="Entries of the table `plugins`: your own wheels, installed in addition to its packages.",
     )
     cuda: bool = Field(
         default=False,
         strict=True,
-        description="Whether what runs in it compiles for cards: a rig with cards then has the CUDA toolkit for it.",
+        description="Whether its programs compile CUDA code: a rig with cards then gets the CUDA toolkit.",
     )

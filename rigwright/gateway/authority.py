@@ -68,10 +68,10 @@ class Authority:
             ValueError: there is no name, or none that a certificate can have.
         """
         if not sans or any(one.startswith(".") for one in sans):
-            raise ValueError("a certificate needs a name or an address that clients use, and no domain")
+            raise ValueError("a certificate needs a name or address that clients use, not a domain")
         ends = min(now + LEAF, self.certificate.not_valid_after_utc)
         if ends - now <= RENEWAL:
-            raise Broken(f"the authority ends on {ends:%Y-%m-%d}: move {FOLDER} away, and have clients trust a new one")
+            raise Broken(f"the CA expires on {ends:%Y-%m-%d}: move {FOLDER} away, and have clients trust a new CA")
         key = ec.generate_private_key(ec.SECP256R1())
         above = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         made = (
@@ -101,19 +101,19 @@ class Authority:
             now: The moment.
         """
         if found is None:
-            return "there is none yet"
+            return "none exists yet"
         try:
             certificate = x509.load_pem_x509_certificate(found.certificates.encode())
             ends = certificate.not_valid_after_utc
         except ValueError:
-            return "what is there is no certificate with its key"
+            return "the existing files are not a certificate with its key"
         try:
             certificate.verify_directly_issued_by(self.certificate)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-            return "it is of another authority"
+            return "it was issued by another CA"
         if of_certificate(certificate) != tuple(sorted(sans)):
-            return "it has other names"
-        return f"it ends on {ends:%Y-%m-%d}" if ends - now <= RENEWAL else ""
+            return "its names differ"
+        return f"it expires on {ends:%Y-%m-%d}" if ends - now <= RENEWAL else ""
 
 
 def authority(folder: Path, now: datetime) -> Authority:
@@ -125,7 +125,7 @@ def authority(folder: Path, now: datetime) -> Authority:
     """
     key, certificate = folder / KEY, folder / CERTIFICATE
     if certificate.exists() and not key.exists():
-        raise Broken(f"{key} is missing: bring it back, or move {certificate} away and have clients trust a new one")
+        raise Broken(f"{key} is missing: restore it, or move {certificate} away and have clients trust a new CA")
     if not key.exists():
         folder.mkdir(mode=0o700, exist_ok=True)
         _write(key, _secret(ec.generate_private_key(ec.SECP256R1())))
@@ -172,13 +172,13 @@ def _certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certifi
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     content = _content(path)
     if path.stat().st_mode & 0o077:
-        raise Broken(f"{path} can be read by others: chmod 600, or make a new authority if they have")
+        raise Broken(f"{path} is readable by others: `chmod 600` it, or create a new CA if they read it")
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise Broken(f"{path} holds no private key in PEM without a passphrase") from None
+        raise Broken(f"{path} contains no PEM private key without a passphrase") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise Broken(f"{path} holds no key of the curve P-256")
+        raise Broken(f"{path} contains no P-256 key")
     return key
 
 
@@ -187,12 +187,12 @@ def _own(path: Path, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Cer
     try:
         found = x509.load_pem_x509_certificate(content)
     except ValueError:
-        raise Broken(f"{path} holds no certificate in PEM") from None
+        raise Broken(f"{path} contains no PEM certificate") from None
     if found.public_key() != key.public_key():
         raise Broken(f"{path} is not the certificate of {path.with_name(KEY)}")
     if found.not_valid_after_utc <= now:
         ended = f"{found.not_valid_after_utc:%Y-%m-%d}"
-        raise Broken(f"{path} was valid until {ended}: move its folder away, and have clients trust a new one")
+        raise Broken(f"{path} expired on {ended}: move its folder away, and have clients trust a new CA")
     return found
 
 

@@ -157,5 +157,5 @@ CLIENTS: Mapping[str, Client] = {
     "openwebui": Client(_open_webui, "variables of Open WebUI's environment, as for `docker run --env-file`"),
     "cline": Client(_cline, "Cline's settings"),
     "page-assist": Client(_page_assist, "Page Assist: Settings, OpenAI Compatible API, Add Provider"),
-    "one-api": Client(_one_api, "a channel of one-api's: what is posted to /api/channel/"),
+    "one-api": Client(_one_api, "a channel of one-api's: to be posted to /api/channel/"),
 }

@@ -67,7 +67,7 @@ class Door:
     def __post_init__(self) -> None:
         for word in self._words():
             if not _WORD.fullmatch(word):
-                raise ValueError(f"not one word of a configuration: {word!r}")
+                raise ValueError(f"not a single configuration word: {word!r}")
 
     def _words(self) -> Iterator[str]:
         yield from (

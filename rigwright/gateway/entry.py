@@ -25,32 +25,32 @@ class ListenerEntry(Frozen):
     """One address and port that clients reach."""
 
     address: ListenAddress = Field(
-        description="The host's own address that it listens on; `0.0.0.0` is all of IPv4, `::` all there are."
+        description="The host address to listen on; `0.0.0.0` is all IPv4 addresses, `::` all addresses."
     )
-    port: TcpPort = Field(description="The TCP port; below 1024 too.")
+    port: TcpPort = Field(description="The TCP port; may be below 1024.")
     tls: bool = Field(
         default=False,
         strict=True,
-        description="Whether clients speak TLS, with a certificate of your own authority (`rigwright ca`) or of "
-        "`cert_file`; else all that is said, keys too, can be read on the way.",
+        description="Whether to use TLS, with a certificate of your own CA (`rigwright ca`) or `cert_file`; otherwise "
+        "everything, keys included, is sent in the clear.",
     )
     keys: bool = Field(
         default=True,
         strict=True,
-        description="Whether clients need a key (`rigwright keys`). Without, whoever reaches it is served, and a key "
-        "that one sends is not looked at.",
+        description="Whether clients need a key (`rigwright keys`). Otherwise everyone who reaches it is served, and "
+        "keys are ignored.",
     )
     models: tuple[ServedName, ...] = Field(
-        default=(), description="What is offered here of what the gateway offers; all of it without."
+        default=(), description="Models to offer on this listener; default: all of the gateway's."
     )
     names: tuple[HostName, ...] = Field(
-        default=(), description="Names that clients call it by, for its certificate; its address always is in it."
+        default=(), description="Host names for its certificate, in addition to its address."
     )
     cert_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A PEM file on the operator's machine, from the inventory's folder, with its certificate and those "
-        "above it. Needs `tls` and `key_file`.",
+        description="A PEM file on your machine, relative to the inventory, with its certificate chain. Needs `tls` "
+        "and `key_file`.",
     )
     key_file: str | None = Field(
         default=None, min_length=1, description="The certificate's private key, likewise, without a passphrase."
@@ -67,20 +67,18 @@ class ListenerEntry(Frozen):
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("cert_file and key_file together, or neither")
         if not self.tls and (idle := [key for key in ("cert_file", "names") if getattr(self, key)]):
-            raise ValueError(f"tls = True beside {', '.join(idle)}")
+            raise ValueError(f"tls = True if {', '.join(idle)} is set")
         if self.tls and not (self.names or self.cert_file) and ip_address(self.address).is_unspecified:
-            raise ValueError(
-                "names that clients call it by: with tls, and all addresses, there is none for a certificate"
-            )
+            raise ValueError("given names for the certificate, since it listens with TLS on all addresses")
         return self
 
 
 class ModelEntry(Frozen):
     """One name that clients ask for, and who answers."""
 
-    instances: tuple[Name, ...] = Field(min_length=1, description="Instances that answer, all of one variant.")
-    queue: Waiting | None = Field(default=None, description="As the gateway's, for this model alone.")
-    sticky: Sticky | None = Field(default=None, description="As the gateway's, for this model alone.")
+    instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
+    queue: Waiting | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    sticky: Sticky | None = Field(default=None, description="Overrides the gateway's, for this model.")
 
 
 class Gateway(Frozen):
@@ -89,29 +87,27 @@ class Gateway(Frozen):
     listeners: dict[Name, ListenerEntry] = Field(min_length=1, description="Where clients reach it.")
     models: dict[ServedName, ModelEntry] = Field(
         default_factory=dict,
-        description="Names that clients ask for, each with the instances that answer; without it each model of the "
-        "catalogue that an instance serves, by all that serve it.",
+        description="Model names, each with its instances; default: every catalogue model served by an instance, with "
+        "all instances that serve it.",
     )
     aliases: dict[ServedName, ServedName] = Field(
-        default_factory=dict, description='Further names of these, such as `{"gpt-4o": "qwen3.6-27b"}`.'
+        default_factory=dict, description='Aliases, such as `{"gpt-4o": "qwen3.6-27b"}`.'
     )
     queue: Waiting = Field(
         default=64,
-        description="Requests of a model that wait, beyond those that its instances work on at once; who comes then "
-        "is told to come later (429).",
+        description="Queue length per model, beyond the parallel sequences of its instances; further requests get 429.",
     )
     sticky: Sticky = Field(
         default="",
-        description="How requests are kept to one of several equal instances: `header:NAME` by that header's value, "
-        "`conversation` by how the conversation begins; without it the one with the fewest under way is chosen.",
+        description="Session affinity among equal instances: `header:NAME` by that header's value, `conversation` by "
+        "the start of the conversation; default: the least busy instance.",
     )
     origins: tuple[CorsOrigin, ...] = Field(
         default=(),
-        description="Origins whose pages, or browser extensions, may ask: `https://chat.example.org`, "
-        "`chrome-extension://ID`.",
+        description="CORS origins of pages or browser extensions: `https://chat.example.org`, `chrome-extension://ID`.",
     )
     scrapers: tuple[Cidr, ...] = Field(
-        default=(), description="Networks that may read `/metrics` and `/metrics/INSTANCE`, on every listener."
+        default=(), description="Networks allowed to read `/metrics` and `/metrics/INSTANCE`, on every listener."
     )
     drain: Draining = Field(
         default=DRAIN,
@@ -121,8 +117,8 @@ class Gateway(Frozen):
     keys_file: str = Field(
         default="gateway-keys.toml",
         min_length=1,
-        description="The file of keys on the operator's machine, from the inventory's folder; `rigwright keys` writes "
-        "it, and there is no secret in it.",
+        description="The keys file on your machine, relative to the inventory; written by `rigwright keys`, contains "
+        "no secrets.",
     )
 
     @property

@@ -247,7 +247,7 @@ def brought(output: Iterable[str]) -> Brought:
     if told.many("blank"):
         return Brought(deployed=False)
     if wrong := told.all("wrong"):
-        return Brought(wrong=wrong[0] or "it did not say why")
+        return Brought(wrong=wrong[0] or "it gave no reason")
     return Brought(running=told.one("router") == "active")
 
 
@@ -286,6 +286,6 @@ def having(output: Iterable[str]) -> Having:
         found = json.loads(text or '{"keys":[]}')["keys"]
         rows = tuple(row for row in found if isinstance(row, dict))
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("what lies there as keys of the gateway is none") from None
+        raise ValueError("the gateway's keys file is invalid") from None
     digest = hashlib.sha256(f"{text}\n".encode()).hexdigest()
     return Having(rows, told.one("router") != "active" or told.one("given") == digest)

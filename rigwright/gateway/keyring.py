@@ -25,7 +25,7 @@ from rigwright.toml import parse
 from rigwright.types import Day, Name, Sha256
 
 FILE = "gateway-keys.toml"
-HEADER = "# Keys of the gateway, as `rigwright keys` writes them: what each is recognised by. No key is in here.\n"
+HEADER = "# Gateway keys, written by `rigwright keys`: only their SHA-256 hashes. No key is in here.\n"
 MAXIMUM = 4 * 1024 * 1024  # bytes: some 20,000 keys
 SHOWN = 16  # digits of a SHA-256 that a key goes by between nginx and router
 RANDOM = 32  # bytes
@@ -40,7 +40,7 @@ def _model(value: str) -> str:
 
 def _moment(value: object) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise ValueError("a moment with its zone, such as 2026-06-10T12:00:00Z")
+        raise ValueError("a time with its zone, such as 2026-06-10T12:00:00Z")
     return value.astimezone(timezone.utc).replace(microsecond=0)
 
 
@@ -52,21 +52,21 @@ Limit = Annotated[int, Field(ge=1, le=MOST, strict=True)]
 class Old(Frozen):
     """What a key was before it was rotated."""
 
-    sha256: Sha256 = Field(description="The SHA-256 of the key before.")
-    until: Moment = Field(description="Until when it is valid.")
+    sha256: Sha256 = Field(description="SHA-256 of the previous key.")
+    until: Moment = Field(description="When it expires.")
 
 
 class Key(Frozen):
     """One name's key."""
 
-    sha256: Sha256 = Field(description="The SHA-256 of the key.")
+    sha256: Sha256 = Field(description="SHA-256 of the key.")
     models: tuple[ModelName, ...] | None = Field(
-        default=None, min_length=1, description="Names of models that it may ask for; all of them without."
+        default=None, min_length=1, description="Models that it may use; default: all."
     )
-    requests_per_minute: Limit | None = Field(default=None, description="Requests that it may make in a minute.")
-    streams: Limit | None = Field(default=None, description="Requests that it may have under way at once.")
-    made: Day = Field(description="The day (UTC) on which it was made.")
-    old: Old | None = Field(default=None, description="The key before, while that is valid too.")
+    requests_per_minute: Limit | None = Field(default=None, description="Requests per minute.")
+    streams: Limit | None = Field(default=None, description="Concurrent requests.")
+    made: Day = Field(description="Creation date (UTC).")
+    old: Old | None = Field(default=None, description="The previous key, while it is still valid.")
 
     def before(self, moment: datetime) -> Key:
         """Without the key before it where that is not valid any more."""
@@ -110,7 +110,7 @@ def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
     there: dict[str, str] = {}
     for name, field, sha256 in kept:
         if other := there.get(sha256[:SHOWN]):
-            wrong = f'"{sha256[:SHOWN]}..." is refused: {other} has a key that begins like that'
+            wrong = f'"{sha256[:SHOWN]}..." is refused: {other} has a key with the same prefix'
             yield Problem(file, f"keys.{name}.{field}", wrong)
         there.setdefault(sha256[:SHOWN], name)
 

@@ -77,7 +77,7 @@ def refuse_gateway(
         refuse: Is told a key of the rig and what is wrong with it.
     """
     if not declared:
-        refuse("gateway", "the rig declares no instances: nothing answers behind it")
+        refuse("gateway", "the rig declares no instances: there is nothing to serve")
         return
     found = {one.name: one for one in instances}
     for name, model in gateway.models.items():
@@ -85,15 +85,15 @@ def refuse_gateway(
     names = set(_models(gateway, instances))
     for name, one in ({} if gateway.models else _models(gateway, instances)).items():
         if len(variants := sorted({found[instance].variant_name for instance in one.instances})) > 1:
-            said = f"{name} is served by instances of {' and '.join(variants)}, which are not equal"
-            refuse("gateway.models", f"{said}: name what each is called here")
+            said = f"{name} is served by instances of {' and '.join(variants)}, which differ"
+            refuse("gateway.models", f"{said}: name each of them here")
     if len(found) < len(declared) and not gateway.models:
         return  # who refused an instance has said why, and its model's name is not known
     for alias, name in gateway.aliases.items():
         if name not in names:
             refuse(f"gateway.aliases.{alias}", unknown("model", name, names))
         if alias in names:
-            refuse(f"gateway.aliases.{alias}", f"{alias} is a model's own name here")
+            refuse(f"gateway.aliases.{alias}", f"{alias} is already a model name")
     for listener, entry in gateway.listeners.items():
         for name in entry.models:
             if name not in names:
@@ -112,10 +112,12 @@ def _refuse_model(
         if name not in declared:
             refuse(f"{key}.instances", unknown("instance", name, declared))
     if len(set(model.instances)) < len(model.instances):
-        refuse(f"{key}.instances", "an instance is named twice")
+        refuse(f"{key}.instances", "an instance is listed twice")
     variants = sorted({found[name].variant_name for name in model.instances if name in found})
     if len(variants) > 1:
-        refuse(f"{key}.instances", f"they are of {' and '.join(variants)}: only equal ones answer to one name")
+        refuse(
+            f"{key}.instances", f"they are of {' and '.join(variants)}: only instances of one variant can share a name"
+        )
 
 
 def _refuse_places(
@@ -130,7 +132,7 @@ def _refuse_places(
         # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
         for instance, port in declared.items():
             if entry.port == port:
-                refuse(key, f"{port} is the port of instance {instance} on the loopback interface: give one another")
+                refuse(key, f"{port} is the port of instance {instance} on the loopback interface: change one of them")
         if entry.port in taken:
             refuse(key, f"{entry.port} is {taken[entry.port]}: choose another")
         ours.append((name, entry))

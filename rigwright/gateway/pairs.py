@@ -109,7 +109,7 @@ def read(cert_file: str, key_file: str, wanted: Sequence[str], now: datetime) ->
     if _public(own) != key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
         raise Unfit("key_file", f"{key_file} is not the key of the first certificate in {cert_file}")
     for one in certificates:
-        whose = "" if one is own else f", of {one.subject.rfc4514_string()!r} above it"
+        whose = "" if one is own else f", for its issuer {one.subject.rfc4514_string()!r}"
         if one.not_valid_after_utc <= now:
             raise Unfit("cert_file", f"{cert_file} is valid until {one.not_valid_after_utc:%Y-%m-%d %H:%M} UTC{whose}")
         if one.not_valid_before_utc > now:
@@ -118,9 +118,9 @@ def read(cert_file: str, key_file: str, wanted: Sequence[str], now: datetime) ->
         try:
             lower.verify_directly_issued_by(upper)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-            raise Unfit("cert_file", f"{cert_file}: each certificate must be signed by the one after it") from None
+            raise Unfit("cert_file", f"{cert_file}: each certificate must be signed by the next one") from None
     if lacking := [name for name in wanted if not names(own, name)]:
-        said = f"it is for {', '.join(of_certificate(own)) or 'no name at all'}"
+        said = f"it is for {', '.join(of_certificate(own)) or 'no name'}"
         raise Unfit("cert_file", f"{cert_file} is not for {', '.join(lacking)}; {said}")
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return Pair("".join(one.public_bytes(Encoding.PEM).decode() for one in certificates), secret)
@@ -148,7 +148,7 @@ def _certificates(path: str) -> list[x509.Certificate]:
     except Unfit:
         raise
     except ValueError:
-        raise Unfit("cert_file", f"{path} holds no certificate in PEM") from None
+        raise Unfit("cert_file", f"{path} contains no PEM certificate") from None
 
 
 def _key(path: str) -> CertificateIssuerPrivateKeyTypes:
@@ -158,9 +158,9 @@ def _key(path: str) -> CertificateIssuerPrivateKeyTypes:
     except TypeError:
         raise Unfit("key_file", f"{path} has a passphrase: a host could not read it") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise Unfit("key_file", f"{path} holds no private key in PEM") from None
+        raise Unfit("key_file", f"{path} contains no PEM private key") from None
     if not hasattr(key, "sign"):
-        raise Unfit("key_file", f"{path} holds a key that cannot sign")
+        raise Unfit("key_file", f"{path} contains a key that cannot sign")
     return key  # type: ignore[return-value] # those that sign are those of certificates
 
 

@@ -16,9 +16,9 @@ def sentences(rig: Rig) -> list[str]:
 def _listener(name: str, entry: ListenerEntry, rig: Rig) -> str:
     offered = [one.name for one in rig.offers if not entry.models or one.name in entry.models]
     address = ip_address(entry.address)
-    where = "this host alone" if address.is_loopback else "whoever reaches this host by network"
+    where = "only this host" if address.is_loopback else "everyone who reaches this host over the network"
     who = f"{where}, with a key" if entry.keys else f"{where}, without a key"
     how = "TLS" if entry.tls else "plain HTTP"
     if not entry.tls and not address.is_loopback:
-        how += ": prompts and answers can be read on the way" + (", keys too" if entry.keys else "")
+        how += ": prompts and answers are sent in the clear" + (", including keys" if entry.keys else "")
     return f"{name}, {' and '.join(entry.addresses)}: {who}, may use {', '.join(offered)}; {how}"

@@ -141,7 +141,7 @@ class Told:
         """
         values = self.all(key)
         if len(values) != 1:
-            raise ValueError(f"the host told {key!r} {len(values) or 'no'} times in place of once")
+            raise ValueError(f"the host reported {key!r} {len(values) or 'no'} times instead of once")
         return values[0]
 
 
@@ -153,11 +153,11 @@ def read(output: Iterable[str], schema: Schema) -> Told:
     """
     line = next((line for line in reversed([line.strip() for line in output]) if line), "")
     if not line:
-        raise ValueError("the host told nothing")
+        raise ValueError("the host reported nothing")
     try:
         fields = base64.b64decode(line.encode(), validate=True).decode(errors="replace").split("\0")
     except (binascii.Error, UnicodeEncodeError):
-        raise ValueError(f"the host told nothing that was asked for: {said(line)[:200]!r}") from None
+        raise ValueError(f"the host reported nothing that was asked for: {said(line)[:200]!r}") from None
     rows: dict[str, list[tuple[Any, ...]]] = {}
     at = 0
     while at < len(fields) - 1:
@@ -168,23 +168,23 @@ def read(output: Iterable[str], schema: Schema) -> Told:
             break
         if (key, values) == (END, []):
             if at != len(fields) - 1:
-                raise ValueError("the host told more after its end")
+                raise ValueError("the host's report has data after its end")
             return Told(rows)
         rows.setdefault(key, []).append(_row(key, values, schema))
-    raise ValueError("what the host told was cut off")
+    raise ValueError("the host's report was cut off")
 
 
 def _row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:
     types = schema.get(key)
     if types is None:
-        raise ValueError(f"the host told {said(key)!r}, which nobody asked for")
+        raise ValueError(f"the host reported {said(key)!r}, which was not asked for")
     if len(values) != len(types):
-        raise ValueError(f"the host told {len(values)} values of {key!r} in place of {len(types)}")
+        raise ValueError(f"the host reported {len(values)} values of {key!r} instead of {len(types)}")
     try:
         return tuple(kind(value) for kind, value in zip(types, values, strict=True))
     except ValueError as error:
         wrong = next(value for kind, value in zip(types, values, strict=True) if not _fits(kind, value))
-        raise ValueError(f"the host told {said(wrong)[:100]!r} for {key!r}: must be {error}") from None
+        raise ValueError(f"the host reported {said(wrong)[:100]!r} for {key!r}: must be {error}") from None
 
 
 def _fits(kind: Type, value: str) -> bool:

@@ -205,7 +205,7 @@ def _monitoring(wanted: Desired, found: Served) -> list[Step]:
     rig = wanted.rig
     at = {one.name: f"{one.name}, on {one.endpoint}" for one in services(rig)}
     return [
-        Step("monitoring", f"run {at[name]}" if name in at else f"take away {name}", why)
+        Step("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
         for name, why in wanted.facts.monitoring.pending(rig).items()
     ]
 
@@ -238,7 +238,7 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
         parts += [f"reload {_names(way.reload)}" for _ in way.reload[:1]]
         parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
         what = f"activate generation {number or found.next_number}"
-        steps.append(Step("serving", what, "; ".join(parts) or "systemd has to load it"))
+        steps.append(Step("serving", what, "; ".join(parts) or "systemd must load it"))
     users = [account.name for account in wanted.facts.users if account.ours]
     gone = surplus(found, wanted.rig, wanted.generation, users)
     if gone.generations or gone.paths or gone.users:

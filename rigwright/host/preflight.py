@@ -71,13 +71,13 @@ def refusals(wanted: Desired, now: float) -> list[str]:
         found.append(f"kernel {facts.kernel}: at least {KERNEL_MINIMUM} is required; boot the distribution's newest")
     if WSL.search(facts.kernel):
         found.append(
-            f"the kernel is {facts.kernel}, the Windows Subsystem for Linux: Windows has driver, cards and boot there; "
-            "install Linux on the machine itself"
+            f"the kernel is {facts.kernel}, the Windows Subsystem for Linux, where Windows controls driver, cards "
+            "and boot: install Linux on the machine itself"
         )
     if abs(facts.clock - now) > CLOCK_TOLERANCE:
         hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
         found.append(
-            f"its clock is {hours} this machine's: certificates and package lists will seem invalid; set it "
+            f"its clock is {hours} this machine's, so certificates and package lists would be invalid: set it "
             "(timedatectl set-ntp true)"
         )
     found += [f"{path} is a symbolic link: name its target in roots" for path in facts.linked_roots]
@@ -198,8 +198,8 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
     if rig.bundle and missing and facts.system not in rig.bundle.systems:
         there = ", ".join(rig.bundle.systems) or "no system"
         return [
-            f"{', '.join(missing)} must be installed, but {rig.bundle.folder} has packages of {there}: make it "
-            f"again with `rigwright bundle --system {facts.system}`"
+            f"{', '.join(missing)} must be installed, but {rig.bundle.folder} has packages of {there}: recreate "
+            f"it with `rigwright bundle --system {facts.system}`"
         ]
     return []
 

@@ -47,12 +47,12 @@ class Hunk:
 def path_refusal(path: str) -> str:
     """Why a path cannot be a target; empty where it can."""
     if path.startswith("/"):
-        return "is absolute: paths are from the package's or the source's top"
+        return "is absolute: paths are relative to the package or source"
     if ".." in path.split("/"):
-        return "leads out of where it is applied, by .."
+        return "leaves its directory with .."
     if len(path) > 1000 or max(map(len, path.split("/"))) > 200:
-        return "is too long: 1000 characters, and 200 of a name, are the most"
-    return "" if PATH.fullmatch(path) else "has other characters than letters, digits and ._+@-"
+        return "is too long: at most 1000 characters, and 200 per name"
+    return "" if PATH.fullmatch(path) else "has characters other than letters, digits and ._+@-"
 
 
 def content_refusal(content: bytes) -> str:
@@ -62,11 +62,11 @@ def content_refusal(content: bytes) -> str:
     if b"\0" in content:
         return "is binary"
     if b"\r" in content:
-        return "has carriage returns (CRLF): save it with plain line ends"
+        return "has CRLF line endings: save it with LF"
     try:
         content.decode()
     except UnicodeDecodeError:
-        return "is no UTF-8"
+        return "is not UTF-8"
     return ""
 
 
@@ -82,12 +82,12 @@ def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
     found: dict[str, tuple[Hunk, ...]] = {}
     lines = diff.split(b"\n")
     if lines.pop():
-        raise Refused("its last line has no end: it was cut")
+        raise Refused("its last line is incomplete: it was truncated")
     at = 0
     while at < len(lines):
         if not lines[at].startswith(b"--- "):
             if not BESIDE.fullmatch(lines[at]):
-                raise Refused(f"line {at + 1} is nothing of a unified diff of texts: {_said(lines[at])}")
+                raise Refused(f"line {at + 1} is not part of a unified text diff: {_said(lines[at])}")
             at += 1
             continue
         path = _path(lines, at)
@@ -95,7 +95,7 @@ def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
             raise Refused(f"{path} is listed twice")
         found[path], at = _hunks(lines, at + 2, path)
     if not found:
-        raise Refused("it changes no file")
+        raise Refused("it changes no files")
     return found
 
 
@@ -105,7 +105,7 @@ def _path(lines: list[bytes], at: int) -> str:
         raise Refused(f"line {at + 2} does not begin with +++")
     old, new = names
     if new == NOTHING:
-        raise Refused(f"line {at + 2} removes {old}: a patch changes files, or brings them")
+        raise Refused(f"line {at + 2} removes {old}: a patch can only change or add files")
     if not new.startswith("b/") or not (old == NOTHING or old.startswith("a/")):
         raise Refused(f"line {at + 1} does not name a/PATH and b/PATH: make it with git diff --no-index, or diff -u")
     path = new[2:]
@@ -122,15 +122,15 @@ def _hunks(lines: list[bytes], at: int, path: str) -> tuple[tuple[Hunk, ...], in
     while at < len(lines) and lines[at].startswith(b"@@ "):
         made = HUNK.fullmatch(lines[at])
         if not made or made[1] == b"0" != (made[2] or b"1"):
-            raise Refused(f"line {at + 1} begins no hunk: {_said(lines[at])}")
+            raise Refused(f"line {at + 1} does not start a hunk: {_said(lines[at])}")
         start, old, new = int(made[1]), int(made[2] or 1), int(made[4] or 1)
         hunk, end = _hunk(lines, at + 1, old, new, start - bool(old))
         if hunk.before == hunk.after:
-            raise Refused(f"{path}: the hunk of line {at + 1} changes nothing")
+            raise Refused(f"{path}: the hunk at line {at + 1} changes nothing")
         if found and hunk.at < found[-1].at + len(found[-1].before):
-            raise Refused(f"{path}: the hunk of line {at + 1} overlaps the one before it")
+            raise Refused(f"{path}: the hunk at line {at + 1} overlaps the previous one")
         if int(made[3]) - bool(new) != hunk.at + grown:
-            raise Refused(f"{path}: the hunk of line {at + 1} does not end where it says")
+            raise Refused(f"{path}: the hunk at line {at + 1} does not end where its header says")
         grown += len(hunk.after) - len(hunk.before)
         found.append(hunk)
         at = end
@@ -146,7 +146,7 @@ def _hunk(lines: list[bytes], at: int, old: int, new: int, start: int) -> tuple[
     while len(before) < old or len(after) < new:
         line = lines[at] if at < len(lines) else b""
         if line[:1] not in (b" ", b"-", b"+"):
-            raise Refused(f"the hunk of line {begun} is cut at line {at + 1}: {_said(line)}")
+            raise Refused(f"the hunk at line {begun} is truncated at line {at + 1}: {_said(line)}")
         text = line[1:] + b"\n"
         at += 1
         if at < len(lines) and lines[at].startswith(UNENDED):
@@ -156,7 +156,7 @@ def _hunk(lines: list[bytes], at: int, old: int, new: int, start: int) -> tuple[
         if line[:1] != b"-":
             after.append(text)
     if len(before) != old or len(after) != new:
-        raise Refused(f"the hunk of line {begun} has other numbers of lines than it says")
+        raise Refused(f"the hunk at line {begun} has a different number of lines than its header says")
     return Hunk(start, tuple(before), tuple(after)), at
 
 
@@ -173,10 +173,10 @@ def applied(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
         end = hunk.at + len(hunk.before)
         there = tuple(lines[hunk.at : end])
         if hunk.at > len(lines):
-            raise Refused(f"line {hunk.at}: expected a line to add others after, found the file's end")
+            raise Refused(f"line {hunk.at}: expected a line to insert after, found the end of the file")
         if there != hunk.before:
             wrong = next((n for n, line in enumerate(there) if line != hunk.before[n]), len(there))
-            found = _said(there[wrong]) if wrong < len(there) else "the file's end"
+            found = _said(there[wrong]) if wrong < len(there) else "the end of the file"
             raise Refused(f"line {hunk.at + wrong + 1}: expected {_said(hunk.before[wrong])}, found {found}")
         made += lines[done : hunk.at]
         made += hunk.after
@@ -223,7 +223,7 @@ def outcome(patch: Mapping[str, Any], read: Read) -> dict[str, bytes]:
 
 def _one(target: Mapping[str, Any], before: bytes | None, hunks: tuple[Hunk, ...] | None) -> bytes:
     if (found := sha256(before)) != (expected := target["before"] or sha256(None)):
-        raise Refused(f"expected {expected}, found {found}: it is another version than the patch is for")
+        raise Refused(f"expected {expected}, found {found}: the patch is for another version")
     content = before or b""
     if "text" in target:
         after = str(target["text"]).encode()
@@ -234,11 +234,11 @@ def _one(target: Mapping[str, Any], before: bytes | None, hunks: tuple[Hunk, ...
     else:
         after = applied(content, hunks)
     if len(after) > LARGEST:
-        raise Refused(f"it becomes {len(after):,} bytes, and {LARGEST:,} are the most")
+        raise Refused(f"the result has {len(after):,} bytes: at most {LARGEST:,}")
     if after == before:
         raise Refused("it changes nothing")
     if (found := sha256(after)) != target["after"]:
-        raise Refused(f"it becomes {found}, and the patch says {target['after']}")
+        raise Refused(f"the result is {found}, but the patch says {target['after']}")
     return after
 
 
@@ -252,9 +252,9 @@ def on_disk(top: Path, path: str) -> bytes | None:
     try:
         for folder in [*place.relative_to(top).parents][-2::-1]:
             if not stat.S_ISDIR((top / folder).lstat().st_mode):
-                raise Refused(f"{folder} is a link, or no folder")
+                raise Refused(f"{folder} is a link, or not a directory")
         if not stat.S_ISREG(place.lstat().st_mode):
-            raise Refused("it is a link, or no plain file")
+            raise Refused("it is a link, or not a regular file")
     except FileNotFoundError:
         return None
     with place.open("rb") as file:

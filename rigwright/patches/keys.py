@@ -19,7 +19,7 @@ LLAMA_CPP = "llama.cpp"
 
 def _path(path: str) -> str:
     if wrong := path_refusal(path):
-        raise ValueError(f"a path inside of what it changes: it {wrong}")
+        raise ValueError(f"a relative path inside what it changes: it {wrong}")
     return path
 
 
@@ -38,21 +38,21 @@ class Target(Frozen):
     """A file that a patch changes, or brings."""
 
     path: TargetPath = Field(
-        description="From where its distribution is installed, as the wheel's own list has it, such as "
-        "`vllm/envs.py`; of llama.cpp from the top of its source."
+        description="Relative to where the distribution is installed, as in the wheel's RECORD, such as "
+        "`vllm/envs.py`; for llama.cpp, to the top of its source."
     )
     before: Sha256 | None = Field(
-        default=None, description="SHA-256 of the file that is to be there; without it none may be."
+        default=None, description="SHA-256 of the file before; without it the file must not exist."
     )
-    after: Sha256 = Field(description="SHA-256 of what it becomes.")
+    after: Sha256 = Field(description="SHA-256 of the file after.")
     file: FileName | None = Field(
-        default=None, description="A file beside patch.toml that it becomes, whole; without it the diff changes it."
+        default=None, description="A file next to patch.toml that replaces it; without it the diff changes it."
     )
 
     @model_validator(mode="after")
     def _changes(self) -> Target:
         if self.before == self.after:
-            raise ValueError(f"another SHA-256 after than before: {self.path} is not changed")
+            raise ValueError(f"a SHA-256 after that differs from before: {self.path} is not changed")
         return self
 
 
@@ -62,35 +62,34 @@ class PatchKeys(Frozen):
     of: Distribution = Field(
         description="What it changes: a distribution of an environment or image, such as `vllm`, or `llama.cpp`."
     )
-    versions: tuple[Version, ...] = Field(min_length=1, description="The versions of that which it is for, exactly.")
+    versions: tuple[Version, ...] = Field(min_length=1, description="The exact versions that it is for.")
     verdict: Verdict = Field(
         default="needed",
-        description="`needed`: here it is; `yours`: needed, and your own folder of its name beside the inventory has "
-        "it; `included`: these versions have it; `impossible`: it cannot be. The last three have no files.",
+        description="`needed`: it is applied; `yours`: needed, but your own folder of that name next to the inventory "
+        "must contain it; `included`: these versions already have it; `impossible`: it cannot be done. The "
+        "last three have no files.",
     )
-    why: Paragraph = Field(description="What it is for.")
-    source: Text = Field(description="Where it is from.")
-    licence: Text = Field(description="Of the change, such as Apache-2.0.")
-    until: Text = Field(description="When it can go, for people.")
-    included_in: Version | None = Field(
-        default=None, description="The first version that has it, by its own project, if one is known."
-    )
+    why: Paragraph = Field(description="Purpose.")
+    source: Text = Field(description="Source.")
+    licence: Text = Field(description="Licence of the change, such as Apache-2.0.")
+    until: Text = Field(description="When it can be dropped, in words.")
+    included_in: Version | None = Field(default=None, description="The first upstream version that has it, if known.")
     marker: Text | None = Field(
-        default=None, description="A text that the first target's file has in a version that no longer needs it."
+        default=None, description="A text in the first target's file of a version that no longer needs it."
     )
-    where: Paragraph | None = Field(default=None, description="Where in the code the verdict was seen.")
+    where: Paragraph | None = Field(default=None, description="Where in the code the verdict was established.")
     tested: Paragraph | None = Field(default=None, description="How.")
-    diff: FileName | None = Field(default=None, description="A file beside patch.toml: a unified diff.")
-    targets: tuple[Target, ...] = Field(default=(), description="Every file that it changes or brings.")
+    diff: FileName | None = Field(default=None, description="A file next to patch.toml: a unified diff.")
+    targets: tuple[Target, ...] = Field(default=(), description="Every file that it changes or adds.")
 
     @field_validator("targets")
     @classmethod
     def _each_once(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         paths = Counter(one.path for one in targets)
         if twice := sorted(path for path, times in paths.items() if times > 1):
-            raise ValueError(f"one table a file: {twice[0]} is listed twice")
+            raise ValueError(f"one table per file: {twice[0]} is listed twice")
         if below := nested(paths):
-            raise ValueError(f"files: {below} is below another one of them")
+            raise ValueError(f"files: {below} is below another of them")
         return targets
 
     @model_validator(mode="after")
@@ -98,7 +97,7 @@ class PatchKeys(Frozen):
         if self.verdict != "needed" and (self.targets or self.diff):
             raise ValueError(f"without diff and targets: its verdict is {self.verdict}")
         if self.verdict == "needed" and not self.targets:
-            raise ValueError("given targets: it changes no file")
+            raise ValueError("given targets: it changes no filess")
         if self.diff is None and (without := [one.path for one in self.targets if one.file is None]):
             raise ValueError(f"given a diff, or a file of {without[0]}")
         if self.diff is not None and all(one.file for one in self.targets) and self.targets:

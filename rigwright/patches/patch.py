@@ -102,13 +102,16 @@ def read(place: Path) -> Patch:
     try:
         _NAME.validate_python(place.name)
     except ValidationError:
-        refuse("the folder", f"{place.name} is no name for a patch: small letters, digits and dashes, at most 48")
+        refuse(
+            "the folder",
+            f"{place.name} is not a valid patch name: must be at most 48 lowercase letters, digits and dashes",
+        )
     if place.is_symlink():
-        refuse("the folder", "is a link: a patch is what lies here")
+        refuse("the folder", "is a link: must be a folder")
     elif place.is_dir():
         _bytes(place, HEAD, "the file", refuse, LARGEST_HEAD)
     else:
-        refuse("the folder", "is none: a patch is a folder")
+        refuse("the folder", "is not a patch: a patch is a folder")
     if problems:
         raise Invalid(problems)
     keys = toml.parse(head, PatchKeys)
@@ -143,7 +146,7 @@ def _bytes(place: Path, name: str, key: str, refuse: _Refuse, most: int = LARGES
     path = place / name
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            refuse(key, f"{name} is {'a link' if path.is_symlink() else 'no plain file'}: it lies here as it is")
+            refuse(key, f"{name} is {'a link' if path.is_symlink() else 'not a regular file'}: must be the file itself")
             return None
         with path.open("rb") as file:
             content = file.read(most + 1)
@@ -172,7 +175,7 @@ def _compare(targets: Iterable[Target], hunks: Mapping[str, tuple[Hunk, ...]], r
     whole = {one.path for one in targets if one.file}
     for path in hunks:
         if path in whole:
-            refuse(f"targets.{path}", "the diff changes it, and a whole file is given of it")
+            refuse(f"targets.{path}", "the diff changes it, but a whole file is given too")
         elif path not in by_diff:
             refuse("targets", f"the diff changes {path}: it needs a table with SHA-256 before and after")
     there = ", ".join([*sorted(hunks)[:SHOWN], *(["..."] if len(hunks) > SHOWN else [])])
@@ -218,10 +221,10 @@ def chosen(
             found.append(one)
             for path in one.becomes:
                 if path in changed:
-                    wrong.append(f"patches {changed[path]} and {name} both change {path}: make one of them")
+                    wrong.append(f"patches {changed[path]} and {name} both change {path}: merge them into one")
                 changed.setdefault(path, name)
     if below := nested(changed):
-        wrong.append(f"patch {changed[below]} brings {below}, which is below a file of another patch")
+        wrong.append(f"patch {changed[below]} adds {below}, which is below a file of another patch")
     return tuple(found), wrong
 
 
@@ -229,7 +232,7 @@ def _unfit(one: Patch, versions: Mapping[str, str] | None, what: str) -> str:
     """Why a patch is not for what names it; empty where it is."""
     keys = one.keys
     if keys.verdict == "yours":
-        return f"comes from you: {one.file} says what it is, and your own folder of its name has it"
+        return f"must come from you: {one.file} describes it, and your own folder of that name must contain it"
     if keys.verdict != "needed":
         words = {"included": "is not needed", "impossible": "cannot be"}
         return f"{words[keys.verdict]} with {keys.of} {', '.join(keys.versions)}: {keys.why}"
@@ -237,7 +240,7 @@ def _unfit(one: Patch, versions: Mapping[str, str] | None, what: str) -> str:
         return ""
     there = versions.get(canonicalize_name(keys.of))
     if there is None:
-        return f"is of {keys.of}, and {what} has none"
+        return f"is of {keys.of}, which {what} does not have"
     if there not in keys.versions:
-        return f"is for {keys.of} {', '.join(keys.versions)}, and {what} has {there}"
+        return f"is for {keys.of} {', '.join(keys.versions)}, but {what} has {there}"
     return ""

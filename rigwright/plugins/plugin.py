@@ -64,11 +64,11 @@ def unfit(keys: PluginKeys, versions: Mapping[str, str], what: str) -> Iterator[
     """
     there = versions.get(canonicalize_name(keys.of))
     if there is None:
-        yield f"is of {keys.of}, and {what} has none"
+        yield f"is of {keys.of}, which {what} does not have"
     elif there not in keys.versions:
-        yield f"is for {keys.of} {', '.join(keys.versions)}, and {what} has {there}"
+        yield f"is for {keys.of} {', '.join(keys.versions)}, but {what} has {there}"
     if canonicalize_name(keys.distribution) in versions:
-        yield f"is the distribution {keys.distribution}, which is among the packages of {what} already"
+        yield f"is the distribution {keys.distribution}, which {what} already contains"
 
 
 def together(plugins: Iterable[Plugin]) -> Iterator[str]:
@@ -79,5 +79,5 @@ def together(plugins: Iterable[Plugin]) -> Iterator[str]:
         words += [f"the command {command}" for command in one.keys.commands]
         for word in (*words, *(["a launcher"] if one.keys.launcher else [])):
             if word in taken:
-                yield f"plugins {taken[word]} and {one.name} both bring {word}"
+                yield f"plugins {taken[word]} and {one.name} both install {word}"
             taken.setdefault(word, one.name)

@@ -45,23 +45,23 @@ def verdict(plan: Mapping[str, Any], content: bytes, status: int, seconds: int) 
         Refused: with every reason why it may not be served.
     """
     if seconds >= plan["seconds"]:
-        raise Refused(f"it did not end within {plan['seconds']} seconds")
+        raise Refused(f"it did not finish within {plan['seconds']} seconds")
     if len(content) > plan["largest"]:
-        raise Refused(f"it says more than {plan['largest']:,} bytes")
+        raise Refused(f"it prints more than {plan['largest']:,} bytes")
     lines = plain(content)
     found, wrong = {}, []
     for name, wanted in plan["lines"].items():
         says = re.compile(rf"(?<![A-Za-z0-9]){re.escape(wanted['says'])}(?![A-Za-z0-9])", re.IGNORECASE)
         own = [line for line in lines if says.search(line)]
         if not own:
-            wrong.append(f"it says nothing of {name}")
+            wrong.append(f"it reports nothing for {name}")
             continue
         value, text = _READERS[wanted["kind"]](own, says, wanted)
         if text:
             wrong.append(f"{name}: {text}: {own[0][:LONGEST]}")
         found[name] = value
     if status:
-        wrong.append(f"it ended with status {status}")
+        wrong.append(f"it exited with status {status}")
     if wrong:
         raise Refused("\n".join(wrong))
     return found

@@ -167,7 +167,7 @@ def parse(output: Iterable[str]) -> Found:
     told = channel.read(output, SCHEMA)
     named = theirs_of(told.one("named"))
     if named is None:
-        raise ValueError("the host told of what nobody asked for")
+        raise ValueError("the host reported something that was not asked for")
     return Found(
         named=named,
         recorded=told.one("recorded"),

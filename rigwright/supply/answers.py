@@ -31,7 +31,7 @@ def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     if wanted.many:
         return _many_mismatch(wanted, rows)
     if len(rows) > 1 or rows[0].group:
-        return f"is locked as {len(rows)} files, not as one"
+        return f"is locked as {len(rows)} files, not one"
     (row,) = rows
     for key in ("kind", "version", "sources"):
         if getattr(row, key) != getattr(wanted, key):
@@ -50,7 +50,7 @@ def _many_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
         if row.sources != wanted.sources_of(row.path):
             return f"is locked with sources {_shown(row.sources)}, not {_shown(wanted.sources_of(row.path))}"
         if row.selection != wanted.selection:
-            return "is locked with another version, or other patterns in include and exclude"
+            return "is locked with a different version, or different include and exclude patterns"
     exact = wanted.version if not wanted.repository or re.fullmatch("[0-9a-f]{40}", wanted.version or "") else None
     if exact and (others := {row.version for row in rows} - {exact}):
         return f"is locked with version {min(others)}, not {exact}"
@@ -67,7 +67,7 @@ def _packages_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
         if row.kind == "deb" and not row.sources[0].startswith(place):
             return f"is locked with sources {row.sources[0]}, not {source}"
     if place != "apt:" and not any(row.kind == "key" for row in rows):
-        return "is locked without the key of its archive"
+        return "is locked without its archive's key"
     return ""
 
 

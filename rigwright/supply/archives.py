@@ -35,16 +35,16 @@ SUM = re.compile(r" ([0-9a-f]{64}) +([0-9]{1,15}) ([!-~]+)")
 class Suite(Frozen):
     """One suite of an archive whose packages are in a bundle, with what its distribution has signed of it."""
 
-    system: System = Field(description="Which system's it is.")
+    system: System = Field(description="Its system.")
     archive: Annotated[int, Field(ge=0, le=99, strict=True)] = Field(
-        description="The folder of its archive, below that of its system's packages: suites of one address share one."
+        description="Its archive's folder, below that of its system's packages: suites of one address share one."
     )
-    suite: CatalogName = Field(description="Its name, as a source of apt's names it.")
-    components: tuple[CatalogName, ...] = Field(min_length=1, description="Those whose lists of packages are there.")
-    signed: Text = Field(description="The date that is signed, in UTC.")
-    valid_until: Text | None = Field(
-        description="Until when its distribution calls it recent, in UTC; none where it says nothing."
+    suite: CatalogName = Field(description="Its name, as in an apt source.")
+    components: tuple[CatalogName, ...] = Field(
+        min_length=1, description="Components whose package lists are included."
     )
+    signed: Text = Field(description="The signed date, UTC.")
+    valid_until: Text | None = Field(description="Valid-Until of its distribution, UTC; none if it has none.")
 
     @property
     def folder(self) -> str:
@@ -83,7 +83,7 @@ def release(text: str) -> Release:
     """
     if "-----BEGIN PGP" in text:
         if not (whole := CLEARSIGNED.fullmatch(text)):
-            raise ValueError("is no message with one signature, and nothing around it")
+            raise ValueError("is not a single clearsigned message with one signature")
         text = re.sub(r"^- ", "", whole[1], flags=re.MULTILINE)
     fields: dict[str, str] = {}
     sums: dict[str, tuple[str, int]] = {}
@@ -92,14 +92,14 @@ def release(text: str) -> Release:
         if not line.startswith(" "):
             name, _, value = line.partition(":")
             if name in fields:
-                raise ValueError(f"says {name} twice")
+                raise ValueError(f"has {name} twice")
             fields[name] = value.strip()
         elif name == "SHA256":
             if not (row := SUM.fullmatch(line)) or row[3] in sums:
-                raise ValueError("has a list of hashes that cannot be read")
+                raise ValueError("has an unreadable list of hashes")
             sums[row[3]] = (row[1], int(row[2]))
     if "Date" not in fields or not sums:
-        raise ValueError("has no date, or no hashes")
+        raise ValueError("has no date or no hashes")
     until = fields.get("Valid-Until")
     names = frozenset(fields[key] for key in ("Suite", "Codename") if fields.get(key))
     return Release(names, _time(fields["Date"]), None if until is None else _time(until), sums)
@@ -115,7 +115,7 @@ def _time(value: str) -> str:
             when = when.replace(tzinfo=timezone.utc)
         return when.astimezone(timezone.utc).strftime(TIME)
     except (ValueError, OverflowError):
-        raise ValueError("has a date that cannot be read") from None
+        raise ValueError("has an unreadable date") from None
 
 
 def expired(until: str | None, now: float) -> bool:
@@ -141,10 +141,10 @@ def faults(suite: Suite, files: Mapping[str, tuple[str, int]], read: Callable[[s
     """
     codename = CODENAMES.get(suite.system)
     if suite.suite != codename and not suite.suite.startswith(f"{codename}-"):
-        return [(suite.folder, f"is no suite of {suite.system}")]
+        return [(suite.folder, f"is not a suite of {suite.system}")]
     ways = [way for way in (SIGNED, APART) if all(f"{suite.folder}/{name}" in files for name in way)]
     if not ways:
-        return [(suite.folder, "has no InRelease that its distribution has signed")]
+        return [(suite.folder, "has no InRelease signed by its distribution")]
     path = f"{suite.folder}/{ways[0][0]}"
     if files[path][1] > LARGEST:
         return [(path, f"is larger than {LARGEST >> 20} MiB")]
@@ -153,12 +153,12 @@ def faults(suite: Suite, files: Mapping[str, tuple[str, int]], read: Callable[[s
     except (OSError, ValueError) as error:
         return [(path, str(error))]
     if suite.suite not in found.names:
-        return [(path, f"is that of {' or '.join(sorted(found.names)) or 'no suite'}, not of {suite.suite}")]
+        return [(path, f"is for {' or '.join(sorted(found.names)) or 'no suite'}, not {suite.suite}")]
     if (suite.signed, suite.valid_until) != (found.signed, found.valid_until):
-        return [(path, f"is of {found.signed}, valid until {found.valid_until}; the index says otherwise")]
+        return [(path, f"is dated {found.signed}, valid until {found.valid_until}; the index says otherwise")]
     lists = {one.removeprefix(f"{suite.folder}/"): known for one, known in files.items() if _below(one, suite.folder)}
     other = [name for name, known in lists.items() if name not in SIGNED + APART and found.sums.get(name) != known]
-    return [(f"{suite.folder}/{name}", "is not what the hash says that its archive has signed") for name in other]
+    return [(f"{suite.folder}/{name}", "does not match the hash signed by its archive") for name in other]
 
 
 def _below(path: str, folder: str) -> bool:

@@ -55,53 +55,53 @@ _OF = {
 class Artefact(Frozen):
     """One file from outside."""
 
-    kind: Kind = Field(description="What it is.")
-    name: ArtefactName = Field(description="What catalogue entries call it.")
-    version: DebVersion = Field(description="Its version, or the revision of the repository that it comes from.")
+    kind: Kind = Field(description="Kind.")
+    name: ArtefactName = Field(description="Its name in the catalogue.")
+    version: DebVersion = Field(description="Its version, or the repository's revision.")
     build: BuildString | None = Field(
-        default=None, validate_default=True, description="Of a conda package: which build of that version it is."
+        default=None, validate_default=True, description="Conda packages: the build of that version."
     )
     group: CatalogName | None = Field(
         default=None,
-        description="The environment that a wheel or a conda package is a part of, the driver that a package is of, "
-        "the model that a file is of, or the image that a blob is of.",
+        description="What it belongs to: the environment of a wheel or conda package, the driver of a package, the "
+        "model of a file, the image of a blob.",
     )
-    marker: Marker | None = Field(default=None, description="Which hosts a wheel is for, as in PEP 508.")
-    python: PythonRelease | None = Field(default=None, description="Of a wheel: the one Python that it was chosen for.")
+    marker: Marker | None = Field(default=None, description="Wheels: the hosts that it is for, as in PEP 508.")
+    python: PythonRelease | None = Field(default=None, description="Wheels: the one Python that it was chosen for.")
     as_of: Day | None = Field(
         default=None,
-        description="Of a wheel or a conda package: only what was published before this day was looked at.",
+        description="Wheels and conda packages: only those published before this day were considered.",
     )
     machine_code: tuple[MachineCode, ...] | None = Field(
         default=None,
-        description="Of a wheel that was judged: its files with machine code for cards, each with what that is for.",
+        description="Wheels that were inspected: files with GPU machine code, each with its targets.",
     )
     repository: Repository | None = Field(
-        default=None, description="Of weights: the hub's, that they are from; `version` is the commit."
+        default=None, description="Weights: their repository on the hub; `version` is the commit."
     )
-    folder: RelativePath | None = Field(default=None, description="Of weights: their folder in the repository.")
+    folder: RelativePath | None = Field(default=None, description="Weights: their folder in the repository.")
     selection: Digits | None = Field(
         default=None,
         validate_default=True,
-        description="Digest of what the input asked for: revision and patterns, or match specs.",
+        description="Digest of the input's request: revision and patterns, or match specs.",
     )
-    licence: Text | None = Field(default=None, description="Of weights: what the repository says.")
-    gated: Literal[True] | None = Field(default=None, description="Whether the hub asks for a token with access.")
-    file: ArtefactFile = Field(description="Its file name.")
-    sha256: Sha256 = Field(description="Of its bytes.")
+    licence: Text | None = Field(default=None, description="Weights: the licence stated by the repository.")
+    gated: Literal[True] | None = Field(default=None, description="Whether the hub requires a token with access.")
+    file: ArtefactFile = Field(description="File name.")
+    sha256: Sha256 = Field(description="SHA-256 of its contents.")
     size: Positive = Field(description="Bytes.")
     sources: tuple[Source, ...] = Field(
         min_length=1,
-        description="Where it is had, in order: `index:PROJECT` (the host's package index), `NAME:PATH` "
-        "(below each of the rig's mirrors of that name) or an http(s) URL.",
+        description="Where to fetch it, in order: `index:PROJECT` (the host's package index), `NAME:PATH` (below each "
+        "of the rig's mirrors of that name) or an http(s) URL.",
     )
     header: Header | None = Field(
-        default=None, description="Of a GGUF file: what of its header says how much memory it takes."
+        default=None, description="GGUF files: the header values that determine its memory use."
     )
     text: str | None = Field(
         default=None,
         validate_default=True,
-        description=f"Of a model's {CONFIG}, and of an image's manifest: the file itself, at most {TEXT >> 10} KiB.",
+        description=f"A model's {CONFIG} and an image's manifest: the file itself, at most {TEXT >> 10} KiB.",
     )
 
     @field_validator(*_OF)
@@ -109,28 +109,28 @@ class Artefact(Frozen):
     def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
         kinds = _OF[str(info.field_name)]
         if value is not None and info.data.get("kind") not in kinds:
-            raise ValueError(f"left out: only kind {' or '.join(kinds)} has it")
+            raise ValueError(f"omitted: only kind {' or '.join(kinds)} has it")
         return value
 
     @field_validator("build", "selection")
     @classmethod
     def _of_every_build(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("kind") == "conda":
-            raise ValueError("given: a conda package has it")
+            raise ValueError("given: conda packages have it")
         return value
 
     @field_validator("name", "file")
     @classmethod
     def _begins(cls, value: str, info: ValidationInfo) -> str:
         if value.startswith("_") and info.data.get("kind") != "conda":
-            raise ValueError("a letter or a digit first: only a conda package begins with _")
+            raise ValueError("a letter or a digit first: only conda packages begin with _")
         return value
 
     @field_validator("version", "file")
     @classmethod
     def _plain(cls, value: str, info: ValidationInfo) -> str:
         if set(":~") & set(value) and info.data.get("kind") != "deb":  # these names become paths on hosts
-            raise ValueError("letters, digits, dots, dashes and +: only a deb has : and ~ in them")
+            raise ValueError("letters, digits, dots, dashes and +: only debs may contain : and ~")
         return value
 
     @field_validator("text")
@@ -139,17 +139,17 @@ class Artefact(Frozen):
         is_manifest = info.data.get("kind") == "image" and info.data.get("name") == MANIFEST
         if value is None:
             if is_manifest:
-                raise ValueError("given: an image's manifest has it")
+                raise ValueError("given: image manifests have it")
             return None
         if not is_manifest and (
             info.data.get("file") != CONFIG or info.data.get("folder") or not info.data.get("group")
         ):
-            raise ValueError(f"left out: only {CONFIG} at the top of a model's folder has it")
+            raise ValueError(f"omitted: only {CONFIG} at the top of a model's folder has it")
         content = value.encode(errors="replace")
         if len(content) > TEXT:
             raise ValueError(f"at most {TEXT} bytes, not {len(content)}")
         if (hashlib.sha256(content).hexdigest(), len(content)) != (info.data.get("sha256"), info.data.get("size")):
-            raise ValueError("the file of the row's sha256 and size: one of them was changed")
+            raise ValueError("the file with the row's sha256 and size: one of them was changed")
         return value
 
     @property

@@ -24,7 +24,7 @@ from rigwright.types import Count, RelativePath, Sha256, System, Text
 INDEX = "bundle.json"
 SCHEMA = 2
 LARGEST = 64 << 20  # bytes of an index; a row has some 200
-AGAIN = "make it again with `rigwright bundle`"
+AGAIN = "recreate it with `rigwright bundle`"
 PART = 1 << 20  # bytes
 # What archives call the file of a package: its name, its version without the epoch, its architecture.
 _DEB = re.compile(r"([a-z0-9][a-z0-9.+-]*)_([A-Za-z0-9.+~-]+)_[a-z0-9]+\.deb")
@@ -33,33 +33,33 @@ _DEB = re.compile(r"([a-z0-9][a-z0-9.+-]*)_([A-Za-z0-9.+~-]+)_[a-z0-9]+\.deb")
 class Row(Frozen):
     """One file of a bundle."""
 
-    path: RelativePath = Field(description="From the bundle's folder.")
-    sha256: Sha256 = Field(description="Of its bytes.")
+    path: RelativePath = Field(description="Path, relative to the bundle's folder.")
+    sha256: Sha256 = Field(description="SHA-256 of its contents.")
     size: Count = Field(description="Bytes.")
 
 
 class Index(Frozen):
     """What bundle.json holds."""
 
-    schema_version: Literal[2] = Field(alias="schema", description="Version of this format.")
-    made: Text = Field(description="When, in UTC.")
-    systems: tuple[System, ...] = Field(description="Whose packages are in it.")
-    suites: tuple[Suite, ...] = Field(description="A table a suite of the archives that they are from.")
-    files: tuple[Row, ...] = Field(description="A row a file.")
-    digest: Sha256 = Field(description="SHA-256 of suites and files, as a lock's.")
+    schema_version: Literal[2] = Field(alias="schema", description="Format version.")
+    made: Text = Field(description="Creation time, UTC.")
+    systems: tuple[System, ...] = Field(description="The system of its packages.")
+    suites: tuple[Suite, ...] = Field(description="One table per archive suite.")
+    files: tuple[Row, ...] = Field(description="One row per file.")
+    digest: Sha256 = Field(description="SHA-256 of suites and files, as in a lock.")
 
     @field_validator("schema_version", mode="before")
     @classmethod
     def _this_one(cls, value: object) -> object:
         if value == 1:
-            raise ValueError(f"{SCHEMA}: packages were not signed then; {AGAIN}")
+            raise ValueError(f"{SCHEMA}: earlier bundles were not signed; {AGAIN}")
         return value
 
     @field_validator("files")
     @classmethod
     def _each_once(cls, rows: tuple[Row, ...]) -> tuple[Row, ...]:
         if twice := [path for path, number in Counter(row.path for row in rows).items() if number > 1]:
-            raise ValueError(f"a row a file: {twice[0]} is listed twice")
+            raise ValueError(f"one row per file: {twice[0]} is listed twice")
         return rows
 
     @field_validator("digest")
@@ -92,7 +92,9 @@ class LocalFile:
             return f"{self.path}: {error.strerror}"
         found = digest.hexdigest()
         return (
-            "" if found == self.sha256 else f"{self.path} has SHA-256 {found}, its bundle says {self.sha256}: {AGAIN}"
+            ""
+            if found == self.sha256
+            else f"{self.path} has SHA-256 {found}, but its bundle says {self.sha256}: {AGAIN}"
         )
 
 
@@ -194,7 +196,7 @@ def read(folder: Path) -> Bundle:
     except ValidationError as error:
         raise Invalid(of_validation(error, Index, str(path), "")) from None
     except (ValueError, RecursionError):
-        raise Invalid([Problem(str(path), "the bundle", f"is no JSON: {AGAIN}")]) from None
+        raise Invalid([Problem(str(path), "the bundle", f"is not JSON: {AGAIN}")]) from None
     wrong = {row.path: found for row in index.files if (found := _wrong(folder / row.path, row))}
     files = {row.path: (row.sha256, row.size) for row in index.files if row.path not in wrong}
     for suite in index.suites:
@@ -214,7 +216,7 @@ def _read(path: Path) -> str:
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "is no file")
+        raise OSError(errno.EINVAL, "is not a file")
     if found.st_size > LARGEST:
         raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MiB")
     return path.read_text(encoding="utf-8")
@@ -234,5 +236,5 @@ def _wrong(path: Path, row: Row) -> str:
     except OSError as error:
         return f"{error.strerror}: {AGAIN}"
     if not stat.S_ISREG(found.st_mode):  # a pipe would be read for ever
-        return f"is no file: {AGAIN}"
-    return "" if found.st_size == row.size else f"has {found.st_size} bytes, {row.size} are listed: {AGAIN}"
+        return f"is not a file: {AGAIN}"
+    return "" if found.st_size == row.size else f"has {found.st_size} bytes, but {row.size} are listed: {AGAIN}"

@@ -35,19 +35,19 @@ def refuse(wanted: Input) -> None:
     if wanted.kind == "wheel":
         _refuse_keys(wanted, "an environment: requirements, and at most python, as_of and for_other_cards", _WHEELS)
         if other := [text for text in wanted.requirements if not _python(text)]:
-            raise ValueError(f"of requirements that are a Python requirement each, not {other[0]!r}")
+            raise ValueError(f"of Python requirements, not {other[0]!r}")
         if wanted.for_other_cards and not wanted.python:
-            raise ValueError("given a python for its for_other_cards: only then its machine code is judged")
+            raise ValueError("given a python for its for_other_cards: machine code is only inspected with one")
         return
     _refuse_keys(wanted, "conda packages: requirements and channels, and at most as_of", _CONDA)
     if not wanted.channels:
-        raise ValueError('given the channels that they are from, such as channels = ["conda-forge"]')
+        raise ValueError('given its channels, such as channels = ["conda-forge"]')
     if other := [text for text in wanted.requirements if not _spec(text)]:
-        raise ValueError(f"of requirements such as python ==3.10.20 each, not {other[0]!r}")
+        raise ValueError(f"of requirements such as python ==3.10.20, not {other[0]!r}")
     if taken := [name for name in wanted.channels if name in TAKEN]:
         raise ValueError(f"from channels other than {taken[0]!r}: {', '.join(TAKEN)} mean something else")
     if len(set(wanted.channels)) < len(wanted.channels):
-        raise ValueError("from channels that are named once each")
+        raise ValueError("from distinct channels")
 
 
 def _refuse_keys(wanted: Input, text: str, allowed: set[str]) -> None:
@@ -105,7 +105,7 @@ def _conda_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
         if name not in locked or (exact and locked[name] != exact[1]):
             return f"is locked with {f'{name} {locked[name]}' if name in locked else f'no {name}'}, not {text}"
     if any(row.selection != selection(wanted) for row in rows):
-        return "is locked with other requirements or channels"
+        return "is locked with different requirements or channels"
     return ""
 
 

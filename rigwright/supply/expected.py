@@ -41,6 +41,5 @@ def refusal(found: str, expected: str) -> str:
     if expected in ("", found):
         return ""
     return (
-        f"lock and bundle have the digest {spoken(found)}, and {spoken(expected)} is expected: "
-        "one of them is another than the one that was meant"
+        f"lock and bundle have the digest {spoken(found)}, but {spoken(expected)} is expected: one of them was changed"
     )

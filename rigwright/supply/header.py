@@ -20,11 +20,11 @@ class Cache(Frozen):
     State of layers that keep no tokens (linear attention) is not in it: it does not grow with the context.
     """
 
-    keys: Amount = Field(description="Of each token's keys, in all layers that keep all tokens.")
-    values: Amount = Field(description="The same of its values.")
-    window: Amount = Field(default=0, description="The newest tokens that other layers keep; 0 where there are none.")
-    window_keys: Amount = Field(default=0, description="Of each token's keys in those.")
-    window_values: Amount = Field(default=0, description="The same of its values.")
+    keys: Amount = Field(description="Numbers in the keys of a token, over all full-attention layers.")
+    values: Amount = Field(description="Numbers in its values, likewise.")
+    window: Amount = Field(default=0, description="Sliding window of the other layers, tokens; 0 if there are none.")
+    window_keys: Amount = Field(default=0, description="Numbers in the keys of a token in those.")
+    window_values: Amount = Field(default=0, description="Numbers in its values in those.")
 
 
 class Header(Frozen):
@@ -32,13 +32,11 @@ class Header(Frozen):
 
     architecture: Architecture | None = Field(
         default=None,
-        description="What llama.cpp calls its architecture; the parts of a split model after the first have none.",
+        description="Architecture, as named by llama.cpp; later parts of a split model have none.",
     )
     off_card: Amount = Field(
         default=0,
-        description="Bytes of its tensors that may be on no card: llama.cpp leaves embeddings in RAM, and loads layers "
-        "that guess ahead only where that is asked for.",
+        description="Bytes of tensors that need no card: llama.cpp keeps embeddings in RAM, and loads MTP layers only "
+        "on request.",
     )
-    cache: Cache | None = Field(
-        default=None, description="What its attention keeps; left out where the header does not say it."
-    )
+    cache: Cache | None = Field(default=None, description="KV cache sizes; omitted if the header does not state them.")

@@ -67,7 +67,7 @@ def refuse(wanted: Input) -> None:
     if not wanted.version or not wanted.sources or wanted.model_fields_set - {"kind", "version", "sources"}:
         raise ValueError("an image: version, which is its tag, and sources, nothing else")
     if not _TAG.fullmatch(wanted.version):
-        raise ValueError(f"of a tag of letters, digits, dots and dashes, not {wanted.version}")
+        raise ValueError(f"tagged with letters, digits, dots and dashes, not {wanted.version}")
     for source in wanted.sources:
         _, repository = _parted(source)
         if source.startswith(("index:", "hub:")) or not _REPOSITORY.fullmatch(repository):
@@ -144,7 +144,7 @@ def rows(name: str, wanted: Input, content: bytes, media_type: str = "") -> list
     """
     said = _document(content)
     if _type(said, media_type) not in MANIFESTS:
-        raise Unfit(f"answers with {_type(said, media_type) or 'something'}, which is no image's manifest")
+        raise Unfit(f"answers with {_type(said, media_type) or 'something'}, which is not an image manifest")
     if len(content) > TEXT:
         raise Unfit(f"has a manifest of {len(content)} bytes: at most {TEXT} can be locked")
     configuration, layers = parts(content)
@@ -183,7 +183,7 @@ def parts(content: bytes) -> tuple[Blob, tuple[Blob, ...]]:
     configuration = _blob(said.get("config"), CONFIGURATIONS, "configuration")
     found = tuple(_blob(one, tuple(LAYERS), "layer") for one in layers)
     if len({one.sha256 for one in (configuration, *found)}) != len({configuration, *found}):
-        raise Unfit("names one blob twice, as two things")
+        raise Unfit("lists one blob twice, with different roles")
     return configuration, found
 
 
@@ -218,7 +218,7 @@ def mismatch(wanted: Input, found: Sequence[Artefact]) -> str:
         configuration, layers = None, ()
     named = {one.sha256: one.size for one in (*([configuration] if configuration else ()), *layers)}
     if not named or named != {row.sha256: row.size for row in found if row.name != MANIFEST}:
-        return "is locked with other blobs than its manifest names"
+        return "is locked with other blobs than its manifest lists"
     return ""
 
 
@@ -229,7 +229,7 @@ def _document(content: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Unfit("answers with no document of an image")
+        raise Unfit("does not answer with an image document")
     return said
 
 
@@ -245,9 +245,9 @@ def _blob(row: object, types: Sequence[str], what: str) -> Blob:
     kind, digest, size = (row.get(key) for key in ("mediaType", "digest", "size"))
     found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if not isinstance(kind, str) or kind not in types:
-        raise Unfit(f"has a {what} of the kind {str(kind)[:100]}, which is refused")
+        raise Unfit(f"has a {what} of type {str(kind)[:100]}, which is refused")
     if found is None or not isinstance(size, int) or isinstance(size, bool) or not 0 < size < MOST_BYTES:
-        raise Unfit(f"has a {what} without SHA-256 and size")
+        raise Unfit(f"has a {what} without SHA-256 or size")
     if row.get("urls"):
-        raise Unfit(f"names addresses of its own for a {what}, which is refused")
+        raise Unfit(f"names its own URLs for a {what}, which is refused")
     return Blob(kind, found[1], size)

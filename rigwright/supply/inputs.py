@@ -43,56 +43,53 @@ class Input(Frozen):
     """
 
     kind: Kind = Field(
-        description="What it is; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver, its "
-        "container toolkit or Docker with all packages of it, `image` for a container image with its layers."
+        description="Kind; `wheel` and `conda` stand for a whole environment, `deb` for an NVIDIA driver, the "
+        "container toolkit or Docker with all its packages, `image` for a container image with its layers."
     )
     version: Revision | None = Field(
         default=None,
-        description="Its exact version; of a repository, the branch, tag or commit to follow, without it the main "
-        "branch; of packages, the driver's, the toolkit's or Docker's own; of an image, its tag.",
+        description="Exact version; of a repository, the branch, tag or commit to follow (default: the main branch); "
+        "of packages, the version of driver, toolkit or Docker; of an image, its tag.",
     )
     repository: Repository | None = Field(
-        default=None, description="Of weights: the hub's repository that they are from, such as owner/name."
+        default=None, description="Weights: the repository on the hub, such as owner/name."
     )
     include: tuple[Pattern, ...] = Field(
-        default=(), description="Of weights of many files: patterns of the paths that are wanted; without any, all."
+        default=(), description="Weights of many files: patterns of paths to include; default: all."
     )
-    exclude: tuple[Pattern, ...] = Field(
-        default=(), description="Patterns of the paths that are not wanted, though included."
-    )
+    exclude: tuple[Pattern, ...] = Field(default=(), description="Patterns of paths to exclude from these.")
     file: FileName | None = Field(
-        default=None, description="Its file name; without it, the last part of the first source's path."
+        default=None, description="File name; default: the last part of the first source's path."
     )
     sources: tuple[Source, ...] = Field(
         default=(),
-        description="Where it is had, in order, as in the lock: `index:PROJECT`, `NAME:PATH` or a URL; of packages one "
-        "archive: `nvidia:FOLDER`, `apt:COMPONENT`, `container-toolkit:FOLDER` or `docker:FOLDER`; of an image "
-        "`REGISTRY:REPOSITORY`, such as `docker-hub:vllm/vllm-openai`, where an inventory's mirrors of the name are "
-        "registries.",
+        description="Where to fetch it, in order, as in the lock: `index:PROJECT`, `NAME:PATH` or a URL; packages: one "
+        "archive, `nvidia:FOLDER`, `apt:COMPONENT`, `container-toolkit:FOLDER` or `docker:FOLDER`; an image: "
+        "`REGISTRY:REPOSITORY`, such as `docker-hub:vllm/vllm-openai`; an inventory's mirrors of that name "
+        "are registries.",
     )
     requirements: tuple[Requirement, ...] = Field(
         default=(),
-        description="Of an environment: the Python packages, or of kind `conda` the match specs, that it is for; what "
-        "those need is found.",
+        description="Environments: the requested Python packages, or match specs for kind `conda`; dependencies are "
+        "resolved.",
     )
     channels: tuple[Name, ...] = Field(
         default=(),
-        description="Of kind `conda`: where packages are from, in order; an inventory's mirrors of the name, or else "
-        "where conda's clients find it.",
+        description="Kind `conda`: channels, in order; from an inventory's mirrors of that name, or else conda's "
+        "default address.",
     )
     python: PythonRelease | None = Field(
         default=None,
-        description="Of kind `wheel`: the one Python that it is for, on Linux x86_64; without it, the Python of every "
-        "host.",
+        description="Kind `wheel`: the one Python that it is for, on Linux x86_64; default: the Python of every host.",
     )
     as_of: Day | None = Field(
         default=None,
-        description="Of an environment: only what was published before this day began, UTC, is looked at.",
+        description="Environments: only packages published before this day (UTC) are considered.",
     )
     for_other_cards: tuple[Pattern, ...] = Field(
         default=(),
-        description="Of kind `wheel` with `python`: patterns of the files that other cards alone use; a card that "
-        "cannot run one of those is not refused.",
+        description="Kind `wheel` with `python`: patterns of files used only by other cards; a card that cannot run "
+        "them is not refused.",
     )
 
     @field_validator(*_OF)
@@ -100,7 +97,7 @@ class Input(Frozen):
     def _of_its_kind(cls, value: object, info: ValidationInfo) -> object:
         kinds = _OF[str(info.field_name)]
         if info.data.get("kind") not in kinds:
-            raise ValueError(f"left out: only kind {' or '.join(kinds)} has it")
+            raise ValueError(f"omitted: only kind {' or '.join(kinds)} has it")
         return value
 
     @model_validator(mode="after")
@@ -116,13 +113,13 @@ class Input(Frozen):
         if self.repository or self.include or self.exclude:
             return self._many()
         if self.version and not _PLAIN.fullmatch(self.version):
-            raise ValueError("of a version of letters, digits, dots, dashes and +")
+            raise ValueError("with a version of letters, digits, dots, dashes and +")
         if self.requirements or not self.version or not self.sources:
             raise ValueError(f"a {self.kind}: version and sources, no requirements")
         if self.projects:
             _refuse_on_index(self.kind, self.version)
         if self.kind == "plugin" and self.file_name and not self.file_name.endswith((".whl", ".zip")):
-            raise ValueError(f"a wheel, or a zip with one: a file that ends in .whl or .zip, not {self.file_name}")
+            raise ValueError(f"a wheel, or a zip with one: a .whl or .zip file, not {self.file_name}")
         if self.file is None and len(self.projects) < len(self.sources) and self.file_name is None:
             raise ValueError("given a file: the source's path does not end in a file name")
         return self
@@ -131,14 +128,14 @@ class Input(Frozen):
         if self.kind != "weight":
             raise ValueError(f"weights: a {self.kind} has no repository, include or exclude")
         if self.requirements or self.file:
-            raise ValueError("weights of many files: without requirements and file")
+            raise ValueError("without requirements and file, for weights of many files")
         indexed = [source for source in self.sources if source.startswith("index:")]
         if indexed:
-            raise ValueError(f"had elsewhere: the index has no weights, {indexed[0]} is refused")
+            raise ValueError(f"from elsewhere: the index has no weights, {indexed[0]} is refused")
         if self.repository is None and not (self.include and self.version and len(self.sources) > 0):
-            raise ValueError("given a repository; or, for weights of your own, version, include and a source")
+            raise ValueError("given a repository or, for your own weights, version, include and a source")
         if self.repository is None and not _PLAIN.fullmatch(str(self.version)):
-            raise ValueError("of a version of letters, digits, dots, dashes and +")
+            raise ValueError("with a version of letters, digits, dots, dashes and +")
         return self
 
     def _packages(self) -> Input:
@@ -150,7 +147,7 @@ class Input(Frozen):
             whose = (
                 "the archive's own version, such as 1.19.1" if others else "a driver's own version, such as 595.91.07"
             )
-            wrong.append(f"of {whose}, not {self.version}")
+            wrong.append(f"with {whose}, not {self.version}")
         if self.sources and not (len(self.sources) == 1 and _ARCHIVE.fullmatch(self.sources[0])):
             wrong.append(
                 "from one archive, nvidia:FOLDER, apt:COMPONENT, container-toolkit:FOLDER or docker:FOLDER, not "
@@ -252,8 +249,8 @@ def provisional(inputs: Mapping[CatalogName, Input]) -> Lock:
 
 def _refuse_on_index(kind: str, version: str) -> None:
     if kind != "source":
-        raise ValueError(f"had elsewhere: the index has sources and wheels, no {kind}")
+        raise ValueError(f"from elsewhere: the index has sources and wheels, no {kind}")
     try:
         PythonVersion(version)
     except InvalidVersion:
-        raise ValueError(f"of an exact version of the index, such as 0.3.36, not {version}") from None
+        raise ValueError(f"with an exact version of the index, such as 0.3.36, not {version}") from None

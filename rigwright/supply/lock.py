@@ -25,12 +25,12 @@ WRITTEN = "# Written by `rigwright lock`"
 class LockFile(Frozen):
     """What one *.lock.toml holds."""
 
-    schema_version: Literal[1] = Field(alias="schema", description="Version of this format.")
+    schema_version: Literal[1] = Field(alias="schema", description="Format version.")
     artefact: tuple[Artefact, ...] = Field(default=(), description="The rows.")
     artefacts: Annotated[int, Field(ge=0, strict=True)] = Field(
-        description="How many rows there are; with fewer, the file was cut."
+        description="Number of rows, to detect a truncated file."
     )
-    digest: Sha256 = Field(description="SHA-256 of the rows; with another, one of them was changed.")
+    digest: Sha256 = Field(description="SHA-256 of the rows, to detect changes.")
 
     @field_validator("schema_version", mode="before")
     @classmethod
@@ -44,7 +44,7 @@ class LockFile(Frozen):
     def _all_there(cls, count: int, info: ValidationInfo) -> int:
         rows = info.data.get("artefact")
         if rows is not None and len(rows) != count:
-            raise ValueError(f"the number of rows, {len(rows)}: the file was cut or changed by hand")
+            raise ValueError(f"the number of rows, {len(rows)}: the file was truncated or edited by hand")
         return count
 
     @field_validator("digest")
@@ -52,7 +52,7 @@ class LockFile(Frozen):
     def _unchanged(cls, digest: str, info: ValidationInfo) -> str:
         rows = info.data.get("artefact")
         if rows is not None and seal(_written(row) for row in rows) != digest:
-            raise ValueError("the SHA-256 of the rows: one was changed by hand; run `rigwright lock`")
+            raise ValueError("the SHA-256 of the rows: one was edited by hand; run `rigwright lock`")
         return digest
 
 
@@ -92,7 +92,7 @@ def text(rows: Iterable[Artefact], catalogue: str) -> str:
         catalogue: The catalogue file whose inputs they are, as its header names it.
     """
     ordered = sorted(rows, key=lambda row: row.order)
-    lines = [f"{WRITTEN} from {catalogue}; describe inputs there.", "schema = 1"]
+    lines = [f"{WRITTEN} from {catalogue}; edit inputs there.", "schema = 1"]
     lines += [f"artefacts = {len(ordered)}", f'digest = "{seal(_written(row) for row in ordered)}"']
     for row in ordered:
         lines += ["", "[[artefact]]"]
@@ -122,7 +122,7 @@ def key(folder: Path, row: Artefact) -> str:
     else:
         if hashlib.sha256(content).hexdigest() == row.sha256 and content.isascii():
             return content.decode()
-        said = "is not the key that is locked"
+        said = "is not the locked key"
     raise Invalid([Problem(str(path), "the file", f"{said}: run `rigwright lock`")])
 
 

@@ -62,9 +62,9 @@ class _Reader:
         """What is there, as much as there is."""
         self.left -= 1
         if self.left < 0:
-            raise _Endless(f"it takes more than {READS} reads")
+            raise _Endless(f"it needs more than {READS} reads")
         if at >= 1 << 63:
-            raise Unreadable("it points outside of itself")
+            raise Unreadable("it points outside the file")
         self.library.seek(at)
         return self.library.read(length)
 
@@ -72,7 +72,7 @@ class _Reader:
         """The fields that are there."""
         got = self.some(at, shape.size)
         if len(got) < shape.size:
-            raise Unreadable("it was cut")
+            raise Unreadable("it is truncated")
         return shape.unpack(got)
 
 
@@ -108,18 +108,18 @@ def _sections(library: _Reader, size: int) -> Iterator[tuple[int, int, bool]]:
     if identity != b"\x7fELF" or (width, order) != (2, 1) or not table:
         return
     if each != _HEADER.size or not names < count:
-        raise Unreadable(f"it has {count} sections of {each} bytes, whose names are in the one of number {names}")
+        raise Unreadable(f"its section table is invalid: {count} sections of {each} bytes, names in section {names}")
     headers = [library.unpack(_HEADER, table + number * each) for number in range(count)]
     texts, left = headers[names], size
     for name, kind, flags, _, offset, length, *_ in headers:
         called = library.some(texts[4] + name, len(LINKED) + 1).partition(b"\0")[0]
         if kind == _DATA and flags & (_LOADED | _PROGRAM) == _LOADED and called != LINKED:
             if offset + length > size:
-                raise Unreadable("a section begins or ends outside of it")
+                raise Unreadable("a section is outside the file")
             # each is searched whole, and there may be 65,000
             left -= length
             if left < 0:
-                raise Unreadable("its sections lie in each other")
+                raise Unreadable("its sections overlap")
             yield offset, offset + length, called == SECTION
 
 
@@ -149,21 +149,21 @@ def _containers(library: _Reader, at: int, end: int) -> Iterator[str]:
             at += 8
             continue
         if magic != _MAGIC or header < _CONTAINER.size:
-            raise Unreadable("its machine code is not in containers")
+            raise Unreadable("its machine code is not in fatbin containers")
         yield from _container(library, at + header, at + header + length, end)
         at += header + length
 
 
 def _container(library: _Reader, at: int, stop: int, end: int) -> Iterator[str]:
     if stop > end:
-        raise Unreadable("its machine code is not in containers")
+        raise Unreadable("its machine code is not in fatbin containers")
     while at < stop:
         kind, _, header, length, _, _, _, _, version, _, _, flags, _, _ = library.unpack(_ENTRY, at)
         at += header + length
         if header < _ENTRY.size or at > stop:
-            raise Unreadable("a part of its machine code is longer than its container")
+            raise Unreadable("a fatbin entry is longer than its container")
         if kind in _KINDS and (flags & _SUFFIX not in _SUFFIXES or not 10 <= version < 10_000):
-            raise Unreadable(f"a part of its machine code is for an architecture of number {version}")
+            raise Unreadable(f"a fatbin entry is for the unknown architecture {version}")
         if kind in _KINDS:
             yield f"{_KINDS[kind]}_{version}{_SUFFIXES[flags & _SUFFIX]}"
 
@@ -184,7 +184,7 @@ def runs(target: str, capability: str) -> bool:
     """
     made = _TARGET.fullmatch(target)
     if made is None:
-        raise ValueError(f"{target} is no target of machine code")
+        raise ValueError(f"{target} is not a machine code target")
     one = (int(made[2]), int(made[3]))
     major, _, minor = capability.partition(".")
     card = (int(major), int(minor))
@@ -228,6 +228,6 @@ def refusals(rows: Iterable[Artefact], patterns: Sequence[str], capability: str)
     warned: list[str] = []
     for row, path, made in sorted(_unfit(rows, capability), key=lambda one: one[1]):
         known = any(fnmatchcase(path, pattern) for pattern in patterns)
-        line = f"{path} of {row} has code for {made.replace(' ', ', ')}, none for compute capability {capability}"
+        line = f"{path} of {row} has code for {made.replace(' ', ', ')}, but none for compute capability {capability}"
         (warned if known else refused).append(line)
     return refused, warned

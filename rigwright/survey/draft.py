@@ -23,12 +23,12 @@ def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
         KeyError: the catalogue has no variant of the name that was answered.
     """
     declared = entry(survey, answers, catalog)
-    lines = ['"""One box, as `rigwright init` found it. The README says what each key means."""', ""]
+    lines = ['"""One box, as found by `rigwright init`. The README explains the keys."""', ""]
     lines += [*_comment(_system(survey)), "", "from rigwright.inventory import hosts", "", "rigs = hosts("]
     lines += ["    {", f'        "{answers.name}": {{']
     for key, value in answers.connection.items():
         if key == "ssh_host_key":
-            lines += _comment([f"No other key is accepted: {parse(str(value)).fingerprint}"], 12)
+            lines += _comment([f"The only accepted key: {parse(str(value)).fingerprint}"], 12)
         lines.append(f"            {_quoted(key)}: {_quoted(value)},")
     lines += _comment(_cards(survey, catalog), 12)
     for key, value in declared.items():
@@ -36,7 +36,7 @@ def inventory_text(survey: Survey, answers: Answers, catalog: Catalog) -> str:
     if "instances" not in declared:
         port = answers.port or free_port(survey)
         example = f'"instances": {{"{INSTANCE}": {{"variant": "ENGINE/NAME", "cards": [0], "port": {port}}}}},'
-        lines += _comment(["Nothing is served yet; a variant of the catalogue would be, with", example], 12)
+        lines += _comment(["Nothing is served yet; to serve a variant of the catalogue, add", example], 12)
     lines += ["        },", "    }", ")"]
     if missing := catalogue_lines(survey, catalog):
         lines += ["", *_comment(missing)]
@@ -91,7 +91,7 @@ def _system(survey: Survey) -> list[str]:
     if survey.cards:
         found.append(f"NVIDIA driver: {survey.driver or 'none is loaded'}")
     if survey.smi_failure:
-        found.append(f"nvidia-smi does not work there; it said: {survey.smi_failure}")
+        found.append(f"nvidia-smi does not work there: {survey.smi_failure}")
     if survey.disks:
         found.append("File systems:")
     for disk in survey.disks:
@@ -99,9 +99,9 @@ def _system(survey: Survey) -> list[str]:
         room = f"{disk.free_kib / GIB:.1f} of {disk.size_kib / GIB:.1f} GiB free"
         found.append(f"  {disk.mount}  {disk.type}, {room}{mode}")
     if survey.record is not None:
-        found.append(f"A deploy has made it the rig {survey.record or '(its record cannot be read)'} before.")
+        found.append(f"It was deployed before, as rig {survey.record or '(unreadable record)'}.")
     if survey.uid:
-        found.append("It was looked at without root: processes and listeners of others have no names here.")
+        found.append("Inspected without root: processes and listeners of other users have no names here.")
     return found
 
 
@@ -112,7 +112,7 @@ def card_line(number: int, card: SeenCard) -> str:
     parts += [f"{card.vram_mib} MiB"] if card.vram_mib else []
     parts += [f"NUMA node {card.numa_node}"] if card.numa_node is not None else []
     if card.width and card.width_max:
-        less = ", fewer lanes than the card has" if card.width < card.width_max else ""
+        less = ", fewer than the card supports" if card.width < card.width_max else ""
         parts.append(f"link x{card.width} of x{card.width_max}{less}")
     speed = card.speed_max.removesuffix(" PCIe")
     parts += [f"up to {speed}"] if speed and speed != "Unknown" else []
@@ -130,7 +130,7 @@ def _cards(survey: Survey, catalog: Catalog) -> list[str]:
         others = sorted(name for name, known in catalog.cards.items() if card.pci_id in known.pci_ids)
         name = card_name(card, catalog)
         others = [other for other in others if other != name]
-        doubt = f"; without a driver its memory is unknown: it may be {', '.join(others)}" if others else ""
+        doubt = f"; its memory is unknown without a driver: it may be {', '.join(others)}" if others else ""
         found.append(f"  {card_line(number, card)}{doubt if name and not card.vram_mib else ''}")
     declared = len(card_names(survey, catalog))
     if declared < len(survey.cards):
@@ -142,18 +142,18 @@ def _cards(survey: Survey, catalog: Catalog) -> list[str]:
 def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> list[str]:
     """Why a key has the value it has."""
     if key == "roots":
-        return ["The local disk with the most room:"]
+        return ["The local disk with the most free space:"]
     if key == "service_user":
-        return ["You log in under the default's name, and services have a user of their own:"]
+        return ["Your login is the default service user name, and services need their own user:"]
     if key == "driver":
-        how = "deploys bring it, the first one with --reboot; on Debian it is locked first (docs/driver.md):"
+        how = "deploys install it, the first one with --reboot; on Debian it must be locked first (docs/driver.md):"
         return [f"No driver is loaded: {how}"]
     if key == "instances":
         variant = catalog.variants[answers.variant or ""]
         requests, tokens = variant.capacity or (0, 0)
         return [f"Requests at once: {requests}; each gets up to {tokens} tokens."] if requests else []
     if key == "lent":
-        return ["Others compute on these cards now, and no instance gets one; what is yours again is taken out:"]
+        return ["Other processes use these cards now, so no instance gets one; remove those that become free:"]
     return []
 
 
@@ -173,7 +173,7 @@ def catalogue_lines(survey: Survey, catalog: Catalog) -> list[str]:
             continue
         name = names[card.pci_id] = _new_name(card, taken)
         taken.add(name)
-        unknown = "  # look it up: no driver said it"
+        unknown = "  # look it up: no driver reported it"
         label = plain(card.name).replace("\\", "").replace('"', "")
         found += [
             f"[cards.{name}]",
@@ -185,7 +185,7 @@ def catalogue_lines(survey: Survey, catalog: Catalog) -> list[str]:
     if not found:
         return []
     every = ", ".join(f'"{card_name(card, catalog) or names[card.pci_id]}"' for card in survey.cards)
-    before = "The catalogue lacks a card of this box. Add to catalog/cards.toml beside this file:"
+    before = "The catalogue lacks a card of this box. Add to catalog/cards.toml next to this file:"
     return [before, *(f"  {line}" for line in found), "and then declare", f'  "cards": [{every}],']
 
 
@@ -200,13 +200,13 @@ def process_line(process: GpuProcess) -> str:
 def _running(survey: Survey) -> list[str]:
     found = []
     if foreign := [one for one in survey.processes if one.foreign]:
-        found += ["Work of others on the cards, which no instance may disturb:"]
+        found += ["Other processes on the cards, which instances must not disturb:"]
         found += [f"  {process_line(one)}" for one in foreign]
     if survey.units:
         found += ["Units that look like model servers; stop and disable them before an instance takes their cards:"]
         found += [f"  {unit.name} ({unit.state}), from {unit.path}" for unit in survey.units]
     if survey.listeners:
-        found.append("TCP ports that somebody listens on:")
+        found.append("TCP ports in use:")
     for one in survey.listeners:
         unit = CONTAINER.sub(lambda found: found[0][:12], one.unit)
         by = " ".join([one.process, f"({unit})" if unit else ""]).strip()

@@ -173,7 +173,7 @@ def offer(name: str, survey: Survey, answers: Answers, catalog: Catalog, lock: L
     chosen = choose_cards(survey, names, variant.cards)
     if chosen is None:
         free = len(names) - len(taken_cards(survey) & set(range(len(names))))
-        refusal = f"takes {variant.cards} cards; {free} of the {len(survey.cards)} are free and in the catalogue"
+        refusal = f"needs {variant.cards} cards; {free} of {len(survey.cards)} are free and in the catalogue"
         return Offer(name, refusal=refusal)
     declared = entry(survey, replace(answers, variant=name), catalog)
     parsed = partial(parse, file, answers.name, declared, also=frozenset(KEYS))
@@ -192,7 +192,7 @@ def offer(name: str, survey: Survey, answers: Answers, catalog: Catalog, lock: L
     memory = sum(survey.cards[number].vram_mib or rig.cards[number].vram_mib for number in chosen)
     weights = sum(artefact.size for artefact in rig.weights) >> 20
     if chosen and weights > memory:
-        return Offer(name, chosen, f"its weights take {weights} MiB, the cards have {memory}")
+        return Offer(name, chosen, f"its weights need {weights} MiB, the cards have {memory}")
     return Offer(name, chosen)
 
 

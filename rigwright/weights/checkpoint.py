@@ -117,7 +117,7 @@ def checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoin
         wrong.append(f"no weights are locked: include *{WEIGHTS}")
     first, count = missing_shards(weights)
     if count:
-        wrong.append(f"{listed(first, count)} is a part of its weights that is not locked: include it")
+        wrong.append(f"the lock lacks {listed(first, count)} of its weights: include it")
     if wrong:
         raise Missing("\n".join(f"{name}: {line}" for line in wrong))
     text = _inner(config)
@@ -187,15 +187,15 @@ def _config(row: Artefact | None) -> dict[str, Any]:
     if row is None:
         raise Missing(f"no {CONFIG} is locked: include it")
     if row.size > TEXT:
-        raise Missing(f"{CONFIG} has {row.size} bytes, and a lock takes no more than {TEXT} of it")
+        raise Missing(f"{CONFIG} has {row.size} bytes: at most {TEXT} can be locked")
     if row.text is None:
-        raise Missing(f"{CONFIG} is locked without its text: run `rigwright lock --refresh`")
+        raise Missing(f"{CONFIG} is locked without its contents: run `rigwright lock --refresh`")
     try:
         found = json.loads(row.text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Missing(f"{CONFIG} is no table in JSON")
+        raise Missing(f"{CONFIG} is not a JSON object")
     return found
 
 

@@ -60,7 +60,7 @@ class _Reader:
         """Go on behind so many bytes; returns where they begin."""
         start = self.at
         if start + count > self.size:
-            raise Broken(f"is cut: its header alone is longer than the {self.size} bytes it has")
+            raise Broken(f"is truncated: its header alone exceeds its {self.size} bytes")
         if start + count > LONGEST:
             raise Broken(f"has a header of more than {LONGEST} bytes")
         if start + count > len(self.beginning):
@@ -77,7 +77,7 @@ class _Reader:
         """A count of 8 bytes."""
         found = int(self.number("Q"))
         if found > most:
-            raise Broken(f"has no header of GGUF: it says {found} {what}")
+            raise Broken(f"has an invalid GGUF header: {found} {what}")
         return found
 
     def text(self, most: int = LONGEST) -> str:
@@ -94,14 +94,14 @@ class _Reader:
         if kind == STRING:
             return self.text()
         if kind != ARRAY:
-            raise Broken(f"has no header of GGUF: it has a value of type {kind}")
+            raise Broken(f"has an invalid GGUF header: a value of type {kind}")
         inner = int(self.number("I"))
         count = self.count(LONGEST, "items of one list")
         if inner == STRING:
             self._skip_texts(count)
             return None
         if inner not in SCALARS:  # lists of lists are in no version
-            raise Broken(f"has no header of GGUF: it has a list of type {inner}")
+            raise Broken(f"has an invalid GGUF header: a list of type {inner}")
         form = struct.Struct(f"<{SCALARS[inner]}")
         start = self.skip(count * form.size)
         if not wanted or count > MOST_LAYERS:
@@ -131,12 +131,12 @@ def read(beginning: bytes, size: int) -> Header:
         Short: that is not known by so few of its bytes; `LONGEST` are enough.
     """
     if not (beginning.startswith(MAGIC) or MAGIC.startswith(beginning)):
-        raise Broken("has no header of GGUF")
+        raise Broken("has no GGUF header")
     reader = _Reader(beginning, size)
     reader.skip(len(MAGIC))
     version = int(reader.number("I"))
     if version not in VERSIONS:
-        raise Broken(f"is GGUF of version {version}, and not of {' or '.join(map(str, VERSIONS))}")
+        raise Broken(f"is GGUF version {version}, not {' or '.join(map(str, VERSIONS))}")
     tensors = reader.count(MOST_TENSORS, "tensors")
     said = _pairs(reader)
     found = [_tensor(reader) for _ in range(tensors)]
@@ -146,7 +146,7 @@ def read(beginning: bytes, size: int) -> Header:
         raise Broken("has no tensors")
     alignment = _whole(said.get("general.alignment", ALIGNMENT))
     if alignment < 1 or alignment > LONGEST or alignment & (alignment - 1):
-        raise Broken(f"has no header of GGUF: it aligns tensors at {alignment} bytes")
+        raise Broken(f"has an invalid GGUF header: alignment {alignment}")
     _hold(found, -(-reader.at // alignment) * alignment, alignment, size)
     architecture = said.get("general.architecture")
     own = architecture if isinstance(architecture, str) else None
@@ -154,7 +154,7 @@ def read(beginning: bytes, size: int) -> Header:
     try:
         return Header(architecture=own, off_card=_off_card(found, own, said), cache=kept)
     except ValidationError:
-        raise Broken("says of itself what no model does") from None
+        raise Broken("has impossible model metadata") from None
 
 
 def _pairs(reader: _Reader) -> dict[str, Value]:
@@ -177,7 +177,7 @@ def _tensor(reader: _Reader) -> tuple[str, int, int | None]:
     name = reader.text(LONGEST_NAME)
     dimensions = int(reader.number("I"))
     if dimensions > MOST_DIMENSIONS:
-        raise Broken(f"has no header of GGUF: a tensor has {dimensions} dimensions")
+        raise Broken(f"has an invalid GGUF header: a tensor with {dimensions} dimensions")
     shape = [reader.count(MOST, "numbers in one row") for _ in range(dimensions)]
     kind, offset = int(reader.number("I")), reader.count(MOST, "bytes before a tensor")
     if kind not in BLOCKS:
@@ -185,7 +185,7 @@ def _tensor(reader: _Reader) -> tuple[str, int, int | None]:
     numbers, size = BLOCKS[kind]
     row = shape[0] if shape else 1
     if row % numbers:
-        raise Broken(f"has no header of GGUF: {shown(name)} has rows of {row}, and blocks of {numbers}")
+        raise Broken(f"has an invalid GGUF header: {shown(name)} has rows of {row}, but blocks of {numbers}")
     return name, offset, prod(shape) // numbers * size
 
 
@@ -194,13 +194,13 @@ def _hold(tensors: list[tuple[str, int, int | None]], start: int, alignment: int
     placed = sorted(((offset, length or 0, name) for name, offset, length in tensors))
     for offset, _, name in placed:
         if offset % alignment:
-            raise Broken(f"has {shown(name)} at {offset}, and tensors begin at multiples of {alignment}")
+            raise Broken(f"has {shown(name)} at {offset}, not a multiple of the alignment {alignment}")
     for (offset, length, name), (following, _, other) in pairwise(placed):
         if offset + length > following:
-            raise Broken(f"has {shown(name)} and {shown(other)} in one place")
+            raise Broken(f"has {shown(name)} and {shown(other)} overlapping")
     end = start + max((offset + length for offset, length, _ in placed), default=0)
     if placed and end > size:
-        raise Broken(f"is cut: its header says {end} bytes, and it has {size}")
+        raise Broken(f"is truncated: its header implies {end} bytes, but it has {size}")
 
 
 def _off_card(tensors: list[tuple[str, int, int | None]], architecture: str | None, said: Mapping[str, Value]) -> int:

@@ -40,6 +40,6 @@ def parse(output: Iterable[str]) -> Removed:
     """
     told = channel.read(output, SCHEMA)
     refusals = [str(one) for one in told.all("held")]
-    refusals += [f"{unit} is at work" for unit in told.all("busy")]
-    refusals += [f"{file} has it" for file in told.all("kept")]
+    refusals += [f"{unit} is running" for unit in told.all("busy")]
+    refusals += [f"{file} refers to it" for file in told.all("kept")]
     return Removed("; ".join(refusals), tuple(told.all("removed")), tuple(told.all("stays")))

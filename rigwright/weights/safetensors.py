@@ -35,12 +35,12 @@ def header_end(beginning: bytes, size: int) -> int:
         Broken: no header of that length can be there.
     """
     if len(beginning) < LENGTH:
-        raise Broken(f"has no header of safetensors: it ends after {len(beginning)} bytes")
+        raise Broken(f"has no safetensors header: it ends after {len(beginning)} bytes")
     length = int.from_bytes(beginning[:LENGTH], "little")
     if length > LONGEST:
-        raise Broken("has no header of safetensors")
+        raise Broken("has no safetensors header")
     if LENGTH + length > size:
-        raise Broken(f"is cut: its header alone is {LENGTH + length} bytes long, and it has {size}")
+        raise Broken(f"is truncated: its header alone is {LENGTH + length} bytes long, but it has {size}")
     return LENGTH + length
 
 
@@ -58,23 +58,23 @@ def hold(beginning: bytes, size: int) -> None:
     try:
         header = json.loads(beginning[LENGTH:end].decode())
     except (ValueError, RecursionError):
-        raise Broken("has no header of safetensors") from None
+        raise Broken("has no safetensors header") from None
     if not isinstance(header, dict):
-        raise Broken("has no header of safetensors")
+        raise Broken("has no safetensors header")
     last = max((_last(one) for name, one in header.items() if name != "__metadata__"), default=0)
     if end + last != size:
-        how = "is cut" if end + last > size else "is longer than it should be"
-        raise Broken(f"{how}: its header says {end + last} bytes, and it has {size}")
+        how = "is truncated" if end + last > size else "is longer than it should be"
+        raise Broken(f"{how}: its header implies {end + last} bytes, but it has {size}")
 
 
 def _last(tensor: Any) -> int:
     """Where a tensor ends, from where they begin."""
     offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
     if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(one) is int for one in offsets)):
-        raise Broken("has a header that does not say where its tensors are")
+        raise Broken("has a header without valid tensor offsets")
     begin, end = offsets
     if not 0 <= begin <= end < 1 << 63:
-        raise Broken("has a header that does not say where its tensors are")
+        raise Broken("has a header without valid tensor offsets")
     return int(end)
 
 
@@ -90,7 +90,7 @@ def shards(index: bytes) -> set[str]:
         found = None
     named = found.get("weight_map") if isinstance(found, dict) else None
     if not isinstance(named, dict) or not all(isinstance(one, str) for one in named.values()):
-        raise Broken("is no index of weights")
+        raise Broken("is not a weights index")
     return set(named.values())
 
 

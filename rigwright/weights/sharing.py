@@ -177,7 +177,7 @@ def reason(rig: Rig, now: Found) -> str:
     if now.active != "active":
         return f"its unit is {now.active}"
     if now.replaced:
-        return "another nginx is installed than the one that runs"
+        return "the running nginx is not the installed one"
     if now.started_from != wanted:
-        return "it was started with other settings"
-    return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
+        return "it was started with different settings"
+    return "it does not start at boot" if now.enabled != "enabled" else "systemd must reload its unit"

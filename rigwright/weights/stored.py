@@ -64,9 +64,9 @@ class Stored:
         if entry is None:
             return "no file"
         if file.record not in self.records:
-            return "no record that its bytes were verified"
+            return "no record of verification"
         if self.records[file.record] != f"{entry.state} {file.absolute}":
-            return "a file that was touched since its bytes were verified"
+            return "changed since verification"
         return "verified"
 
     @cached_property
@@ -116,7 +116,7 @@ class StoredModel:
         if self.wrong:
             return f"wrong ({self.wrong} of {self.files} files)"
         if not self.files:
-            return "not fetched to its end"
+            return "not completely fetched"
         if self.verified == self.files:
             return "verified"
         return f"not verified ({self.files - self.verified} of {self.files} files)"

@@ -18,7 +18,7 @@ from tests.hosts.support import Run, deploy
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which machine, and where its files come from."""
-    parser.addoption("--host", help="a real machine, as USER@ADDRESS, in place of a throwaway host")
+    parser.addoption("--host", help="a real machine, as USER@ADDRESS, instead of a throwaway host")
     parser.addoption("--bundle", type=Path, help="what `rigwright bundle` made of inventory/metal.py, for no network")
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")

@@ -131,7 +131,7 @@ def test_a_flipped_byte_is_refused_before_it_is_sent(boot: Boot, home: Path) -> 
         package.write_bytes(whole)
     assert run.status == 1
     assert f"{package} has SHA-256 " in run.said
-    assert "make it again with `rigwright bundle`" in run.said
+    assert "recreate it with `rigwright bundle`" in run.said
     assert "Traceback" not in run.said
     assert host.run("command -v ninja cmake || true") == ""
     assert not list(host.upper.glob(f"{JOBS[1:]}/rw-job-packages/script"))
@@ -169,7 +169,7 @@ def test_a_forged_package_is_refused_by_apt_though_the_index_is_right_about_it(
     bundle = forged(home, tmp_path / "all")
     forge(bundle, "ninja-build", lists=True)
     said = refused(host, inventory, tmp_path / "all")
-    assert "Packages.xz: is not what the hash says that its archive has signed" in said
+    assert "Packages.xz: does not match the hash signed by its archive" in said
     assert "==> " not in said
 
     # and when what is signed says so, too

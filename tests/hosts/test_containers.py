@@ -107,7 +107,7 @@ def test_docker_that_was_there_before_us_is_as_it_was_after_us(box: ContainersBo
     box.host.run(f"echo 'deb https://nvidia.github.io/nvidia-docker/debian11/amd64 /' > {LEFTOVER}")
     box.contains(**{**BOTH, "engines": ("docker",)})
     said = box.rig("deploy")
-    assert f"{LEFTOVER} names an archive that Rigwright sets up" in said
+    assert f"{LEFTOVER} names an archive managed by Rigwright" in said
     assert box.options == NVIDIA | {"log-driver": "journald", "log-level": "warn", "labels": ["rack=7"]}
     assert box.red() == set()
     box.unchanged()
@@ -313,6 +313,6 @@ def test_engines_that_read_no_specs_are_refused_with_what_to_do(box: ContainersB
     box.contains(**BOTH)
     said = box.rig("deploy", status=1)
     assert "docker.io 20.10.24" in said
-    assert "write [inputs." in said
+    assert "add [inputs." in said
     assert "podman 4.3.1" in said
     assert box.toolkit == set()

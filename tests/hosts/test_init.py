@@ -107,7 +107,7 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "looked at without root" in (tmp_path / "b.py").read_text()
+    assert "Inspected without root" in (tmp_path / "b.py").read_text()
 
 
 def test_a_box_with_new_keys_is_refused_until_they_are_declared(lab: Lab, boot: Boot, tmp_path: Path) -> None:

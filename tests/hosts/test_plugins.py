@@ -213,7 +213,7 @@ guesses = {{says = "AutoSpec", kind = "number", bare = false}}
 
 SICK = {
     "fails": "louder-doctor bare: python: FAIL: Python 3.10",
-    "hangs": "louder-doctor bare: it did not end within 60 seconds",
+    "hangs": "louder-doctor bare: it did not finish within 60 seconds",
 }
 
 

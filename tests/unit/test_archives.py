@@ -25,29 +25,29 @@ def rewritten(folder: Path, suites: list[Suite], **contents: bytes) -> list[str]
 
 CURL = released("bookworm", b"Package: curl\n")
 BODY = CURL.partition(b"\n\n")[2].partition(b"\n-----BEGIN")[0]
-NO_MESSAGE = "is no message with one signature, and nothing around it"
+NO_MESSAGE = "is not a single clearsigned message with one signature"
 RELEASES: list[tuple[str, bytes, str]] = [
-    ("of another release", released("sid", b"Package: curl\n"), "is that of sid or stable, not of bookworm"),
+    ("of another release", released("sid", b"Package: curl\n"), "is for sid or stable, not bookworm"),
     (
         "of another day",
         released("bookworm", b"Package: curl\n", "Sun, 22 Nov 2026 12:00:00 UTC"),
-        "is of 2026-11-22 12",
+        "is dated 2026-11-22 12",
     ),
     (
         "with an end that the index hides",
         released("bookworm", b"Package: curl\n", more="Valid-Until: Sun, 22 Nov 2026 12:00:00 UTC\n"),
         "valid until 2026-11-22 12:00:00 UTC; the index says otherwise",
     ),
-    ("of another list", released("bookworm", b"Package: cUrl\n"), "is not what the hash says"),
+    ("of another list", released("bookworm", b"Package: cUrl\n"), "does not match the hash"),
     ("with more before it", b"Codename: bookworm\n" + CURL, NO_MESSAGE),
     ("with more behind it", CURL + b"SHA256:\n", NO_MESSAGE),
     ("twice", CURL + CURL, NO_MESSAGE),
     ("cut", CURL[:-30], NO_MESSAGE),
-    ("empty", b"", "has no date, or no hashes"),
+    ("empty", b"", "has no date or no hashes"),
     ("no text", b"\xff\xfe", "codec can't decode"),
-    ("with a date that is none", released("bookworm", b"", "today"), "has a date that cannot be read"),
-    ("with two names", released("bookworm", b"", more="Codename: bookworm\n"), "says Codename twice"),
-    ("without hashes", BODY.partition(b"SHA256")[0], "has no date, or no hashes"),
+    ("with a date that is none", released("bookworm", b"", "today"), "has an unreadable date"),
+    ("with two names", released("bookworm", b"", more="Codename: bookworm\n"), "has Codename twice"),
+    ("without hashes", BODY.partition(b"SHA256")[0], "has no date or no hashes"),
 ]
 
 
@@ -61,16 +61,16 @@ def test_a_release_file_that_is_not_its_suites_is_refused(folder: Path, content:
 
 def test_a_list_that_is_not_the_signed_one_is_refused(folder: Path) -> None:
     (line,) = rewritten(folder, [OLDER, NEWER], Packages=b"Package: cUrl\n")
-    assert line == f"{OLDER.folder}/{LIST}: is not what the hash says that its archive has signed: {AGAIN}"
+    assert line == f"{OLDER.folder}/{LIST}: does not match the hash signed by its archive: {AGAIN}"
 
 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (suite("debian-12", "trixie"), "packages/debian-12/0/dists/trixie: is no suite of debian-12"),
-        (suite("debian-12", "sid"), "packages/debian-12/0/dists/sid: is no suite of debian-12"),
-        (suite("debian-99", "bookworm"), "packages/debian-99/0/dists/bookworm: is no suite of debian-99"),
-        (suite("debian-12", "bookworm-updates"), "dists/bookworm-updates: has no InRelease that"),
+        (suite("debian-12", "trixie"), "packages/debian-12/0/dists/trixie: is not a suite of debian-12"),
+        (suite("debian-12", "sid"), "packages/debian-12/0/dists/sid: is not a suite of debian-12"),
+        (suite("debian-99", "bookworm"), "packages/debian-99/0/dists/bookworm: is not a suite of debian-99"),
+        (suite("debian-12", "bookworm-updates"), "dists/bookworm-updates: has no InRelease signed"),
     ],
 )
 def test_a_suite_that_is_not_the_systems_or_not_signed_is_refused(folder: Path, other: Suite, said: str) -> None:

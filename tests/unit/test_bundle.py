@@ -152,11 +152,15 @@ RESEALED = "must be the SHA-256 of the rows: one was changed"
 INSIDE = "is refused: must be a path inside the folder: letters, digits and ._+~-"
 CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("a later format", changed(schema=3), ["schema: 3 is refused: must be 2"]),
-    ("an earlier format", changed(schema=1), ["schema: 1 is refused: must be 2: packages were not signed then; make"]),
+    (
+        "an earlier format",
+        changed(schema=1),
+        ["schema: 1 is refused: must be 2: earlier bundles were not signed; recreate"],
+    ),
     ("no format", lambda index: index.pop("schema"), ["schema: missing"]),
     ("no digest", lambda index: index.pop("digest"), ["digest: missing"]),
     ("no rows", lambda index: index.pop("files"), ["files: missing"]),
-    ("a digest that is none", changed(digest="x"), ["digest: 'x' is refused: must be 64 small hexadecimal digits"]),
+    ("a digest that is none", changed(digest="x"), ["digest: 'x' is refused: must be 64 lowercase hexadecimal digits"]),
     ("a key nobody knows", changed(file=[]), ['file: unknown key; did you mean "files"?; allowed: ']),
     ("systems nobody has", changed(systems=["arch-1"]), ["systems[0]: 'arch-1' is refused: must be a system, such as"]),
     (
@@ -165,7 +169,7 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
         [RESEALED],
     ),
     ("a row less", lambda index: index["files"].pop(), [RESEALED]),
-    ("a hash that is none", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 small"]),
+    ("a hash that is none", first(sha256="0"), ["files[0].sha256: '0' is refused: must be 64 lowercase"]),
     ("a size below nothing", first(size=-1), ["files[0].size: -1 is refused: must be"]),
     ("a size in words", first(sealed=False, size="9"), ["files[0].size: '9' is refused: must be a"]),
     ("up and out", first(path="../secret"), [f"files[0].path: '../secret' {INSIDE}"]),
@@ -183,7 +187,11 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object], list[str]]] = [
     ("an archive below none", of_suite(archive=-1), ["suites[0].archive: -1 is refused: must be at least 0"]),
     ("a component with a space", of_suite(components=["main x"]), ["suites[0].components[0]: 'main x' is refused"]),
     ("no component", of_suite(components=[]), ["suites[0].components: "]),
-    ("a file twice", lambda index: index["files"].append(index["files"][0]), ["is refused: must be a row a file: "]),
+    (
+        "a file twice",
+        lambda index: index["files"].append(index["files"][0]),
+        ["is refused: must be one row per file: "],
+    ),
 ]
 
 
@@ -205,7 +213,7 @@ def test_an_index_that_is_wrong_is_refused_with_a_line_a_mistake(
 )
 def test_what_is_no_json_is_refused_in_one_line(folder: Path, content: bytes) -> None:
     (folder / INDEX).write_bytes(content)
-    assert refusal(folder) == [f"the bundle: is no JSON: {AGAIN}"]
+    assert refusal(folder) == [f"the bundle: is not JSON: {AGAIN}"]
 
 
 @pytest.mark.parametrize("content", [b"[]", b"1", b"null", b'"x"'])
@@ -227,9 +235,9 @@ def test_every_file_that_is_missing_or_has_another_size_is_named(folder: Path) -
     (folder / NEWER.folder / LIST).unlink()
     (folder / NEWER.folder / LIST).mkdir()
     assert refusal(folder) == [
-        f"{NEWER.folder}/{LIST}: is no file: {AGAIN}",
+        f"{NEWER.folder}/{LIST}: is not a file: {AGAIN}",
         f"sources/engine-1.0.tar.gz: No such file or directory: {AGAIN}",
-        f"weights/small/1/small-q4.gguf: has 5 bytes, 7 are listed: {AGAIN}",
+        f"weights/small/1/small-q4.gguf: has 5 bytes, but 7 are listed: {AGAIN}",
     ]
 
 
@@ -260,7 +268,7 @@ def test_a_files_bytes_are_looked_at_before_it_is_sent(folder: Path) -> None:
     assert found.refusal() == ""
     found.path.write_bytes(b"Package: cUrl\n")
     digest = hashlib.sha256(b"Package: cUrl\n").hexdigest()
-    assert found.refusal() == f"{found.path} has SHA-256 {digest}, its bundle says {found.sha256}: {AGAIN}"
+    assert found.refusal() == f"{found.path} has SHA-256 {digest}, but its bundle says {found.sha256}: {AGAIN}"
     found.path.unlink()
     assert found.refusal() == f"{found.path}: No such file or directory"
     found.path.mkdir()
@@ -277,10 +285,10 @@ def test_a_pipe_or_device_in_a_files_place_is_not_read(folder: Path, sealed: str
     for target in ("/dev/zero", "/dev/full"):
         (folder / sealed).unlink()
         (folder / sealed).symlink_to(target)
-        assert "is no file" in "\n".join(refusal(folder))
+        assert "is not a file" in "\n".join(refusal(folder))
     (folder / sealed).unlink()
     os.mkfifo(folder / sealed)
-    assert "is no file" in "\n".join(refusal(folder))
+    assert "is not a file" in "\n".join(refusal(folder))
 
 
 def test_an_index_of_no_likely_size_is_not_read(folder: Path) -> None:

@@ -80,4 +80,4 @@ def test_a_size_of_the_bundles_own_is_found_out(maker: BundleWorld, path: str, s
     forgery.write(maker.folder, index)
     (fault,) = rig(maker).bundle_faults
     real = (maker.folder / path).stat().st_size
-    assert str(fault) == f"{maker.folder / INDEX}: {path}: has {real} bytes, {size} are listed: {AGAIN}"
+    assert str(fault) == f"{maker.folder / INDEX}: {path}: has {real} bytes, but {size} are listed: {AGAIN}"

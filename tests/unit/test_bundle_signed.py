@@ -116,7 +116,7 @@ def test_a_list_that_was_forged_is_refused_before_any_host_is_reached(maker: Bun
     maker.bundled()
     forgery.forge(maker.folder, "curl", lists=True)
     (line,) = maker.unread()
-    assert f"{LISTS}/main/binary-amd64/Packages: is not what the hash says that its archive has signed" in line
+    assert f"{LISTS}/main/binary-amd64/Packages: does not match the hash signed by its archive" in line
 
 
 def signed_anew(maker: BundleWorld, home: Path | None) -> Bundle:
@@ -214,7 +214,7 @@ def test_a_suite_of_the_same_key_is_not_taken_for_another(maker: BundleWorld, ar
     shutil.copytree(newer, maker.folder / LISTS)
     forgery.reindex(maker.folder)
     (line,) = maker.unread()
-    assert f"{LISTS}/InRelease: is that of trixie, not of bookworm" in line
+    assert f"{LISTS}/InRelease: is for trixie, not bookworm" in line
 
 
 def test_suites_are_as_their_releases_say(maker: BundleWorld) -> None:

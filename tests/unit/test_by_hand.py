@@ -107,7 +107,7 @@ def test_who_deploys_holds_the_host(host: Host, tmp_path: Path) -> None:
     [
         ([], "name instances, or say --all"),
         (["chat", "--all"], "name instances, or say --all"),
-        (["chta"], 'no instance is called "chta"; did you mean "chat"?'),
+        (["chta"], 'there is no instance "chta"; did you mean "chat"?'),
     ],
 )
 @pytest.mark.parametrize("verb", by_hand.DOING)

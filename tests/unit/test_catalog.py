@@ -107,7 +107,7 @@ def test_a_mistake_is_refused_with_its_place(tmp_path: Path, old: str, new: str,
 def test_an_option_that_another_key_sets_is_no_flag(tmp_path: Path, flag: str) -> None:
     (line,) = refusal(tmp_path, changed('threads = "8"', f'{flag} = "8"')).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: variants.llamacpp/two.flags: ")
-    assert f"must be other options than {flag}: other keys set those" in line
+    assert f"must be options other than {flag}: other keys set these" in line
 
 
 def test_what_sets_model_address_and_keys_is_among_those() -> None:
@@ -118,7 +118,7 @@ def test_what_sets_model_address_and_keys_is_among_those() -> None:
 def test_an_option_that_follows_from_the_cards_is_no_engines(tmp_path: Path, option: str) -> None:
     (line,) = refusal(tmp_path, changed('commit = "0', f'options = {{ {option} = "x" }}\ncommit = "0')).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: engines.plain.options: ")
-    assert f"must be other options than {option}: " in line
+    assert f"must be options other than {option}: " in line
 
 
 def test_the_toolkits_place_is_no_engines(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_mistakes_in_engines_and_variants_of_all_files_are_told_at_once(tmp_path
     wanted = [
         "a.toml: engines.plain.kind: 'llama' is refused: must be 'image' or 'llama.cpp' or 'vllm'",
         "b.toml: engines.none.kind: missing",
-        "b.toml: engines.other.commit: 'main' is refused: must be 40 small hexadecimal digits",
+        "b.toml: engines.other.commit: 'main' is refused: must be 40 lowercase hexadecimal digits",
         'b.toml: engines.other.sorce: unknown key; did you mean "source"?',
         "b.toml: engines.other.source: missing",
         "b.toml: variants.a/b.cards: -1 is refused: must be at least 0",
@@ -205,7 +205,7 @@ def test_a_key_of_the_version_before_still_counts_and_is_told(tmp_path: Path) ->
     assert capacity and capacity[0] == 2
     (line,) = catalog.renamed
     path = tmp_path / "a.toml"
-    assert line.startswith(f"{path}: variants.llamacpp/two.slots is called variants.llamacpp/two.parallel now")
+    assert line.startswith(f"{path}: variants.llamacpp/two.slots is now called variants.llamacpp/two.parallel")
 
 
 def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: Box) -> None:
@@ -217,7 +217,7 @@ def test_a_variant_of_an_engine_that_is_not_there_is_told_by_what_uses_it(box: B
     (line,) = box.refusal()
     assert line == (
         f"{box.inventory}: box.instances.code.variant: llamacpp/cpu: "
-        'no engine is called "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-0.20, '
+        'there is no engine "plane"; did you mean "plain"?; allowed: llama.cpp, plain, vllm, vllm-0.20, '
         "vllm-image, vllm-mtp"
     )
     assert box.group({"box": entry(instances={})})

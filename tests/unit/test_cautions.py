@@ -61,7 +61,7 @@ def said(one: Placed) -> tuple[list[str], list[str]]:
 
 # 16 layers with 4 heads of 256 numbers, as Qwen3.6-27B: 64 KiB a token in f16.
 KEPT = Header(architecture="qwen35", off_card=GIB, cache=Cache(keys=16 * 1024, values=16 * 1024))
-ONLY = "(weights and KV cache alone)"
+ONLY = "(only weights and KV cache)"
 FITS: dict[str, tuple[Placed, tuple[list[str], list[str]]]] = {
     "it fits": (llama((card(24),), 17 * GIB, KEPT), ([], [])),
     "just": (llama((card(24),), 17 * GIB, KEPT, parallel=4), ([], [])),
@@ -70,13 +70,13 @@ FITS: dict[str, tuple[Placed, tuple[list[str], list[str]]]] = {
         ([], [f"needs 25.0 of 24.0 GiB: context = 114688 would fit {ONLY}"]),
     ),
     "with a smaller type of cache": (llama((card(24),), 18 * GIB, KEPT, cache_type_v="q8_0"), ([], [])),
-    "not beside its weights": (
+    "not next to its weights": (
         llama((card(24),), 25 * GIB, KEPT, context=4096),
-        ([], [f"needs 24.2 of 24.0 GiB: no context fits beside its weights {ONLY}"]),
+        ([], [f"needs 24.2 of 24.0 GiB: no context fits next to its weights {ONLY}"]),
     ),
     "not its weights": (
         llama((card(24),), 26 * GIB, KEPT),
-        ([f"its weights alone need 25.0 of 24.0 GiB: take more cards, or a smaller model {ONLY}"], []),
+        ([f"its weights alone need 25.0 of 24.0 GiB: use more cards, or a smaller model {ONLY}"], []),
     ),
     "on two cards": (llama((card(24), card(24)), 26 * GIB, KEPT), ([], [])),
     "on the CPU": (llama((), 26 * GIB, KEPT), ([], [])),
@@ -110,7 +110,7 @@ FITS: dict[str, tuple[Placed, tuple[list[str], list[str]]]] = {
     "in eight bits": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="fp8_e5m2"), ([], [])),
     "twice, one beside the other": (
         vllm((card(24), card(24)), 25 * GIB, HYBRID, data_parallel_size=2),
-        ([f"its weights alone need 50.0 of 48.0 GiB: take more cards, or a smaller model {ONLY}"], []),
+        ([f"its weights alone need 50.0 of 48.0 GiB: use more cards, or a smaller model {ONLY}"], []),
     ),
     "made smaller while it is loaded": (vllm((card(24),), 30 * GIB, HYBRID, quantization="fp8"), ([], [])),
     "a type of cache of another size": (vllm((card(24),), 21 * GIB, HYBRID, kv_cache_dtype="turboquant"), ([], [])),
@@ -126,14 +126,18 @@ def test_whether_it_fits(case: str) -> None:
 MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "flags": {"enable-prefix-caching": True}}
 TURING = (card(22, "7.5"), card(22, "7.5"))
 POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
-    "prefix caching beside MTP": (vllm((card(32),), GIB, HYBRID, **MTP), [], ["prefix caching beside MTP answers"]),
+    "prefix caching with MTP silently gives wrong answers on models with linear attention: use the patch": (
+        vllm((card(32),), GIB, HYBRID, **MTP),
+        [],
+        ["prefix caching with MTP silently"],
+    ),
     "with the patch": (vllm((card(32),), GIB, HYBRID, "mamba-prefix-cache-mtp", **MTP), [], []),
     "of a model without linear attention": (vllm((card(32),), GIB, QWEN3, **MTP), [], []),
     "without MTP": (vllm((card(32),), GIB, HYBRID, flags=MTP["flags"]), [], []),
     "a long prompt on one card": (
         vllm((card(24),), GIB, HYBRID, max_model_len=65536),
         [],
-        ["prompts of more than 50000 tokens have run out of memory"],
+        ["prompts longer than 50000 tokens have run out of memory"],
     ),
     "on two": (vllm((card(24), card(24)), GIB, HYBRID, max_model_len=65536), [], []),
     "on a large one": (vllm((card(32),), GIB, HYBRID, max_model_len=65536), [], []),
@@ -147,7 +151,7 @@ POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
         [],
         [],
     ),
-    "bfloat16 on Turing": (llama(TURING, GIB, KEPT, cache_type_k="bf16"), [], ["a KV cache of bf16 is slow on"]),
+    "bfloat16 on Turing": (llama(TURING, GIB, KEPT, cache_type_k="bf16"), [], ["a bf16 KV cache is slow on"]),
     "bfloat16 on Ampere": (llama((card(24),), GIB, KEPT, cache_type_k="bf16"), [], []),
     "layers in parts": (llama(TURING, GIB, KEPT, split_mode="tensor"), [], []),
     "layers in parts without flash attention": (
@@ -157,12 +161,12 @@ POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
     ),
     "layers in parts of a model that has none": (
         llama(TURING, GIB, Header(architecture="deepseek2"), split_mode="tensor"),
-        ["split_mode tensor: llama.cpp has none for deepseek2"],
+        ["split_mode tensor: llama.cpp does not support it for deepseek2"],
         [],
     ),
     "rows, and experts in RAM": (
         llama(TURING, GIB, KEPT, split_mode="row", flags={"cpu-moe": True}),
-        ["split_mode row and flags.cpu-moe exclude each other"],
+        ["split_mode row and flags.cpu-moe are mutually exclusive"],
         [],
     ),
     "layers, and experts in RAM": (llama(TURING, GIB, KEPT, split_mode="layer", flags={"cpu-moe": True}), [], []),

@@ -53,24 +53,24 @@ def test_a_shell_passes_on_a_value_as_it_is(value: str) -> None:
 @pytest.mark.parametrize(
     ("records", "wrong"),
     [
-        ([("colour", "red"), (END,)], "the host told 'colour', which nobody asked for"),
-        ([("size", "a"), (END,)], "the host told 1 values of 'size' in place of 2"),
-        ([("size", "a", "-7"), (END,)], "the host told '-7' for 'size': must be a number"),
+        ([("colour", "red"), (END,)], "the host reported 'colour', which was not asked for"),
+        ([("size", "a"), (END,)], "the host reported 1 values of 'size' instead of 2"),
+        ([("size", "a", "-7"), (END,)], "the host reported '-7' for 'size': must be a number"),
         ([("size", "a", "7\n"), (END,)], "must be a number"),
-        ([("ours", "perhaps"), (END,)], "the host told 'perhaps' for 'ours': must be yes or no"),
-        ([("ours", "yes")], "what the host told was cut off"),
-        ([("ours", "yes"), (END,), ("ours", "no")], "the host told more after its end"),
+        ([("ours", "perhaps"), (END,)], "the host reported 'perhaps' for 'ours': must be yes or no"),
+        ([("ours", "yes")], "the host's report was cut off"),
+        ([("ours", "yes"), (END,), ("ours", "no")], "the host's report has data after its end"),
     ],
 )
 def test_what_is_not_of_its_type_is_refused(records: list[tuple[str, ...]], wrong: str) -> None:
-    with pytest.raises(ValueError, match="the host told") as caught:
+    with pytest.raises(ValueError, match=r"the host reported|the host's report") as caught:
         read(encoded(*records), SCHEMA)
     assert wrong in str(caught.value)
 
 
 @pytest.mark.parametrize("output", [[], ["sudo: a password is required"], ["sh: \x1b[31mno"], ["€"]])
 def test_a_host_that_says_something_else_is_quoted_without_control_characters(output: list[str]) -> None:
-    with pytest.raises(ValueError, match="told") as caught:
+    with pytest.raises(ValueError, match="the host reported nothing") as caught:
         read(output, SCHEMA)
     assert "\x1b" not in str(caught.value)
 
@@ -127,7 +127,7 @@ def test_a_program_prints_records_by_itself(tmp_path: Path) -> None:
 
 def test_a_key_that_is_told_twice_is_not_one() -> None:
     told = read(encoded(("ours", "yes"), ("ours", "no"), (END,)), SCHEMA)
-    with pytest.raises(ValueError, match="2 times in place of once"):
+    with pytest.raises(ValueError, match="2 times instead of once"):
         told.one("ours")
 
 

@@ -113,13 +113,14 @@ MISSING: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "a shard": (
         ("config.json", SHARDS[0], SHARDS[2], *TOKENIZER),
-        [f"{SHARDS[1]} is a part of its weights that is not locked: include it"],
+        [f"the lock lacks {SHARDS[1]} of its weights: include it"],
     ),
     "many shards": (
         ("config.json", "model.safetensors-00011-of-00012.safetensors", *TOKENIZER),
         [
-            ", ".join(f"model.safetensors-0000{number}-of-00012.safetensors" for number in range(1, 9))
-            + " and 3 more is a part of its weights that is not locked: include it"
+            "the lock lacks "
+            + ", ".join(f"model.safetensors-0000{number}-of-00012.safetensors" for number in range(1, 9))
+            + " and 3 more of its weights: include it"
         ],
     ),
     "everything": (
@@ -144,12 +145,12 @@ def test_what_is_missing_is_named_a_line_each(case: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "config.json is locked without its text: run `rigwright lock --refresh`"),
-        ("[]", "config.json is no table in JSON"),
-        ("<html>", "config.json is no table in JSON"),
-        ("[" * 60000, "config.json is no table in JSON"),
-        ('{"a": ' + "1" * 5000 + "}", "config.json is no table in JSON"),
-        ("\ufeff{}", "config.json is no table in JSON"),
+        (None, "config.json is locked without its contents: run `rigwright lock --refresh`"),
+        ("[]", "config.json is not a JSON object"),
+        ("<html>", "config.json is not a JSON object"),
+        ("[" * 60000, "config.json is not a JSON object"),
+        ('{"a": ' + "1" * 5000 + "}", "config.json is not a JSON object"),
+        ("\ufeff{}", "config.json is not a JSON object"),
     ],
 )
 def test_a_config_that_says_nothing_is_refused(content: str | None, said: str) -> None:
@@ -159,7 +160,7 @@ def test_a_config_that_says_nothing_is_refused(content: str | None, said: str) -
 
 
 def test_a_config_that_is_larger_than_a_lock_takes_is_refused_for_that() -> None:
-    with pytest.raises(Missing, match=r"config\.json has 65537 bytes, and a lock takes no more than 65536 of it"):
+    with pytest.raises(Missing, match=r"config\.json has 65537 bytes: at most 65536 can be locked"):
         checkpoint([row("config.json", size=65537), *rows(WHOLE[1:])])
 
 
@@ -212,7 +213,7 @@ def test_code_that_a_checkpoint_brings_or_has_fetched_from_elsewhere() -> None:
 def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None:
     names = [f"{number:04}-00001-of-99999.safetensors" for number in range(2000)]
     tracemalloc.start()
-    with pytest.raises(Missing, match=r"0000-00009-of-99999\.safetensors and 199995992 more is a part"):
+    with pytest.raises(Missing, match=r"0000-00009-of-99999\.safetensors and 199995992 more of its weights"):
         checkpoint(rows((*WHOLE, *names)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

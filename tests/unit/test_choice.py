@@ -144,7 +144,7 @@ def test_weights_need_not_be_locked() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--card", "rtx-3091"), 'no card is called "rtx-3091"; did you mean "rtx-3090"?'),
+        (("--card", "rtx-3091"), 'there is no card "rtx-3091"; did you mean "rtx-3090"?'),
         (("--need", "speed"), "'speed' is not one of"),
         (("--limit", "a"), "--limit names a host of INVENTORY"),
         ((ROOT / "inventory" / "rig3090.py", "--cards", "1"), "--cards and --card conflict with INVENTORY"),
@@ -159,12 +159,12 @@ def test_what_cannot_be_asked_is_said(words: tuple[str | Path, ...], said: str) 
 def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "streams", "--cards", "2", "--card", "rtx-2080-ti-22g")
     assert (done.exit_code, done.stdout) == (1, "")
-    said = "no variant of the catalogue matches; for these cards there are vllm/2080ti-two"
+    said = "no variant of the catalogue matches; for these cards: vllm/2080ti-two"
     assert done.stderr.splitlines() == [said]
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (
         1,
-        ["no variant of the catalogue matches; docs/adding-a-model.md says how to add one"],
+        ["no variant of the catalogue matches; see docs/adding-a-model.md to add one"],
     )
 
 

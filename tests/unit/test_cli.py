@@ -60,21 +60,21 @@ def test_a_misspelt_or_half_command_is_refused_in_words(words: list[str]) -> Non
 def test_an_inventory_that_is_not_there_is_refused(verb: str, tmp_path: Path) -> None:
     told = CliRunner().invoke(main, [verb, str(tmp_path / "gone.py")])
     assert told.exit_code == 2
-    assert "gone.py is no file" in told.output
+    assert "gone.py is not a file" in told.output
 
 
 NOTHING = (
-    ("deploy", EMPTY, ["--dry"], "rig.py: hosts(): must be a table of at least one rig"),
-    ("check", EMPTY, [], "rig.py: hosts(): must be a table of at least one rig"),
+    ("deploy", EMPTY, ["--dry"], "rig.py: hosts(): must be a table with at least one rig"),
+    ("check", EMPTY, [], "rig.py: hosts(): must be a table with at least one rig"),
     ("deploy", "rigs = []\n", ["--dry"], "rig.py: no hosts"),
     ("check", "rigs = []\n", [], "rig.py: no hosts"),
-    ("deploy", ONE, ["--dry", "--limit", "bix"], "no host or group is called"),
-    ("check", ONE, ["--limit", "bix"], "no host or group is called"),
+    ("deploy", ONE, ["--dry", "--limit", "bix"], "there is no host or group"),
+    ("check", ONE, ["--limit", "bix"], "there is no host or group"),
     # pyinfra would match these with no host, do nothing and call that a success
-    ("deploy", ONE, ["--dry", "--limit", "all"], "no host or group is called"),
-    ("check", ONE, ["--limit", "all"], "no host or group is called"),
-    ("deploy", ONE, ["--dry", "--limit", "rig*"], "no host or group is called"),
-    ("check", ONE, ["--limit", "rig*"], "no host or group is called"),
+    ("deploy", ONE, ["--dry", "--limit", "all"], "there is no host or group"),
+    ("check", ONE, ["--limit", "all"], "there is no host or group"),
+    ("deploy", ONE, ["--dry", "--limit", "rig*"], "there is no host or group"),
+    ("check", ONE, ["--limit", "rig*"], "there is no host or group"),
     ("deploy", ONE.replace("ssh_port", "ssh_prot"), ["--dry"], 'did you mean "ssh_port"?'),
     ("check", ONE.replace("ssh_port", "ssh_prot"), [], 'did you mean "ssh_port"?'),
     ("deploy", "import no_such_module\n", ["--dry"], "rig.py: ModuleNotFoundError: No module named"),

@@ -123,15 +123,15 @@ def test_a_name_that_has_a_key_keeps_it(keys: Verb, hosts: dict[str, GatewayHost
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["make", "Alice"], "'Alice' is refused: must be small letters, digits and dashes"),
+        (["make", "Alice"], "'Alice' is refused: must be at most 48 lowercase letters, digits and dashes"),
         (["make", "../x"], "'../x' is refused"),
         (["make", "a\n[keys.b]"], r"'a\n[keys.b]' is refused"),
-        (["make", "alice", "--models", ""], 'no model is called ""'),
-        (["make", "alice", "--models", "qwen3,,llama"], 'no model is called ""'),
-        (["make", "alice", "--models", "qwen3,qwne3"], 'no model is called "qwne3"; did you mean "qwen3"?'),
+        (["make", "alice", "--models", ""], 'there is no model ""'),
+        (["make", "alice", "--models", "qwen3,,llama"], 'there is no model ""'),
+        (["make", "alice", "--models", "qwen3,qwne3"], 'there is no model "qwne3"; did you mean "qwen3"?'),
         (["make", "alice", "--streams", "0"], "is not in the range"),
-        (["rotate", "bob"], 'no key is called "bob"'),
-        (["revoke", "bob"], 'no key is called "bob"'),
+        (["rotate", "bob"], 'there is no key "bob"'),
+        (["revoke", "bob"], 'there is no key "bob"'),
         (["rotate", "bob", "--keep", "1"], "must be such as 90m, 24h or 7d"),
         (["rotate", "bob", "--keep", "9000d"], "must be such as 90m, 24h or 7d"),
     ],
@@ -296,7 +296,7 @@ def test_a_list_fits_whatever_is_in_it_and_hosts_may_lie(keys: Verb, hosts: dict
 def test_a_host_with_something_else_is_named(keys: Verb, hosts: dict[str, GatewayHost], content: str) -> None:
     (hosts["box1"].credentials / "gateway-keys.json").write_text(content)
     done = keys("list")
-    assert (done.exit_code, "box1: what lies there as keys of the gateway is none" in done.stderr) == (1, True)
+    assert (done.exit_code, "box1: the gateway's keys file is invalid" in done.stderr) == (1, True)
 
 
 def test_a_file_that_is_refused_is_not_written_over(keys: Verb, file: Path) -> None:

@@ -105,18 +105,20 @@ HALVES: dict[str, tuple[dict[str, bytes], str]] = {
     ),
     "an index that is none": (
         {"model.safetensors.index.json": b"[]"},
-        "model.safetensors.index.json is no index of weights: exclude it",
+        "model.safetensors.index.json is not a weights index: exclude it",
     ),
     "weights that are cut": (
         {SECOND: safetensors(2000)[:-1]},
-        f"{SECOND} is cut: its header says 2079 bytes, and it has 2078: replace it at its source, or exclude it",
+        f"{SECOND} is truncated: its header implies 2079 bytes, but it has 2078: replace it at its source, "
+        "or exclude it",
     ),
-    "weights that are none": ({SECOND: b"<html>" * 9}, f"{SECOND} has no header of safetensors: replace it"),
-    "a config that is no text": ({"config.json": b'{"a": "\xff"}'}, "config.json is no text in UTF-8: exclude it"),
+    "weights that are none": ({SECOND: b"<html>" * 9}, f"{SECOND} has no safetensors header: replace it"),
+    "a config that is no text": ({"config.json": b'{"a": "\xff"}'}, "config.json is not UTF-8 text: exclude it"),
     "two at once": (
         {SECOND: safetensors(2000)[:-1], FIRST: safetensors(3000) + b"x"},
-        f"{FIRST} is longer than it should be: its header says 3079 bytes, and it has 3080: replace it at its source, "
-        f"or exclude it; {SECOND} is cut: ",
+        f"{FIRST} is longer than it should be: its header implies 3079 bytes, but it has 3080: replace it "
+        "at its source, "
+        f"or exclude it; {SECOND} is truncated: ",
     ),
 }
 
@@ -187,10 +189,14 @@ def test_an_index_of_what_is_no_checkpoint_is_not_looked_at(world: HubWorld) -> 
 
 
 NO_MODELS: dict[str, tuple[str, bytes, str]] = {
-    "noise": ("x.gguf", bytes(range(256)) * 20_000, "x.gguf has no header of GGUF"),
-    "noise among checkpoints": (FIRST, b"no weights", f"{FIRST} has no header of safetensors"),
-    "a page": ("x.gguf", b"<html>", "x.gguf has no header of GGUF"),
-    "a GGUF that is cut": ("x.gguf", gguf(5000)[:-1], "x.gguf is cut: its header says 5128 bytes, and it has 5127"),
+    "noise": ("x.gguf", bytes(range(256)) * 20_000, "x.gguf has no GGUF header"),
+    "noise among checkpoints": (FIRST, b"no weights", f"{FIRST} has no safetensors header"),
+    "a page": ("x.gguf", b"<html>", "x.gguf has no GGUF header"),
+    "a GGUF that is cut": (
+        "x.gguf",
+        gguf(5000)[:-1],
+        "x.gguf is truncated: its header implies 5128 bytes, but it has 5127",
+    ),
 }
 
 

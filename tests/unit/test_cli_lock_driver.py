@@ -208,8 +208,8 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(drivers: Driv
     path = drivers.folder / "locks" / f"{NAME}.asc"
     whole = drivers.kept
     for change, said in (
-        (path.unlink, "is locked, and is no file"),
-        (lambda: path.write_text("other"), "is not the key that is locked"),
+        (path.unlink, "is locked, and is not a file"),
+        (lambda: path.write_text("other"), "is not the locked key"),
     ):
         change()
         with pytest.raises(Exception, match="run `rigwright lock`") as caught:

@@ -178,7 +178,7 @@ def test_a_wheel_of_this_machine_is_read_in_place_of_being_fetched(dated: World,
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (packed(a=library("sm_86")[:-9]), "cannot be judged: 'fast/a.so': it was cut"),
+        (packed(a=library("sm_86")[:-9]), "cannot be judged: 'fast/a.so': it is truncated"),
         (packed(**{"a b": library("sm_86")}), "'fast/a b.so' is the name of a library with machine code"),
     ],
 )

@@ -138,21 +138,21 @@ LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"<html>", "answers with no document of an image"),
-        (b"[" * 100_000, "answers with no document of an image"),
-        (b"{}", "answers with something, which is no image's manifest"),
-        (changed(mediaType="text/plain"), "answers with text/plain, which is no image's manifest"),
+        (b"<html>", "does not answer with an image document"),
+        (b"[" * 100_000, "does not answer with an image document"),
+        (b"{}", "answers with something, which is not an image manifest"),
+        (changed(mediaType="text/plain"), "answers with text/plain, which is not an image manifest"),
         (changed(layers=[]), "names no layers, or more than 127"),
         (changed(layers=[LAYER] * 128), "names no layers, or more than 127"),
-        (changed(layers=[{**LAYER, "mediaType": "application/x-foreign"}]), "of the kind application/x-foreign"),
-        (changed(layers=[{**LAYER, "digest": "md5:0"}]), "has a layer without SHA-256 and size"),
-        (changed(layers=[{**LAYER, "size": -1}]), "has a layer without SHA-256 and size"),
+        (changed(layers=[{**LAYER, "mediaType": "application/x-foreign"}]), "of type application/x-foreign"),
+        (changed(layers=[{**LAYER, "digest": "md5:0"}]), "has a layer without SHA-256 or size"),
+        (changed(layers=[{**LAYER, "size": -1}]), "has a layer without SHA-256 or size"),
         (changed(config=None), "names no configuration"),
-        (changed(layers=[{**LAYER, "urls": ["http://169.254.169.254/x"]}]), "names addresses of its own for a layer"),
-        (changed(layers=[LAYER, {**LAYER, "size": 6}]), "names one blob twice, as two things"),
-        (changed(layers=[{**LAYER, "size": 10**400}]), "has a layer without SHA-256 and size"),
-        (SMALL.manifest.decode().encode("utf-16"), "answers with no document of an image"),
-        (b'{"mediaType": "\xed\xa0\x80"}', "answers with no document of an image"),
+        (changed(layers=[{**LAYER, "urls": ["http://169.254.169.254/x"]}]), "names its own URLs for a layer"),
+        (changed(layers=[LAYER, {**LAYER, "size": 6}]), "lists one blob twice, with different roles"),
+        (changed(layers=[{**LAYER, "size": 10**400}]), "has a layer without SHA-256 or size"),
+        (SMALL.manifest.decode().encode("utf-16"), "does not answer with an image document"),
+        (b'{"mediaType": "\xed\xa0\x80"}', "does not answer with an image document"),
         (image({"a": File(b"a")}).index("arm64"), "has no image for Linux on x86_64"),
         (changed(more="x" * 70_000), "at most 65536 can be locked"),
     ],
@@ -228,7 +228,7 @@ def test_a_lock_without_one_of_the_blobs_is_no_answer(world: World, row: str) ->
     assert world.lock().exit_code == 0
     left = [one for one in world.rows() if one.name != row]
     (world.folder / "locks/mine.lock.toml").write_text(lock_text(left, "catalog/mine.toml"))
-    assert "served is locked with other blobs than its manifest names" in world.lock("--check").output
+    assert "served is locked with other blobs than its manifest lists" in world.lock("--check").output
 
 
 def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: World) -> None:
@@ -237,7 +237,7 @@ def test_a_manifest_in_a_lock_is_the_one_of_its_digest(world: World) -> None:
     manifest = images.manifest(world.rows())
     with pytest.raises((Invalid, ValueError), match="one of them was changed"):
         Artefact.model_validate({**manifest.model_dump(), "text": f" {manifest.text}"})
-    with pytest.raises((Invalid, ValueError), match="an image's manifest has it"):
+    with pytest.raises((Invalid, ValueError), match="image manifests have it"):
         Artefact.model_validate({**manifest.model_dump(), "text": None})
 
 

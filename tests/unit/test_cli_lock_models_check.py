@@ -106,5 +106,5 @@ def test_another_repository_than_the_locks_is_told(world: HubWorld) -> None:
 def test_other_patterns_than_the_locks_are_told(world: HubWorld) -> None:
     world.catalog('include = ["*.gguf"]')
     lines = world.checked(1)
-    assert lines[0] == "model is locked with another version, or other patterns in include and exclude"
+    assert lines[0] == "model is locked with a different version, or different include and exclude patterns"
     assert lines[1:] == ["  - README.md", "  - config.json"]

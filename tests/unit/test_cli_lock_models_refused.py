@@ -129,7 +129,7 @@ def test_a_client_that_is_told_to_stay_offline(world: HubWorld, monkeypatch: pyt
 
 def test_a_server_that_is_no_hub(world: HubWorld) -> None:
     world.rig(f'"mirrors": {{"hub": ["{world.hub.url}/{NAME}/resolve/main/config.json?"]}}')
-    assert world.refused().endswith(" answers for org/name with what is no list of files")
+    assert world.refused().endswith(" does not answer with a file list for org/name")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_server_that_is_no_hub(world: HubWorld) -> None:
 def test_an_answer_that_is_no_list_of_files(world: HubWorld, files: FileServer, answer: str) -> None:
     files.serve("api/models/org/name/revision/main?blobs=true", whole(answer.encode()))
     world.rig(f'"mirrors": {{"hub": ["{files.url}"]}}')
-    said = f"the hub at {files.url} answers for org/name with what is no list of files"
+    said = f"the hub at {files.url} does not answer with a file list for org/name"
     assert world.refused() == f"cannot be locked: {said}"
 
 
@@ -176,12 +176,18 @@ def test_a_large_file_without_a_hash_is_an_error(world: HubWorld, monkeypatch: p
         ("../x", "'../x' leads out of its folder"),
         ("a/../../b", "'a/../../b' leads out of its folder"),
         ("/etc/x", "'/etc/x' is an absolute path"),
-        ("two\nlines", "'two\\nlines' is no name of letters, digits and ._+- that begins with a letter or digit"),
-        ("with space", "'with space' is no name of letters, digits and ._+- that begins with a letter or digit"),
-        ("a/.hidden", "'a/.hidden' is no name of letters, digits and ._+- that begins with a letter or digit"),
-        ("a//b", "'a//b' is no name of letters, digits and ._+- that begins with a letter or digit"),
+        (
+            "two\nlines",
+            "'two\\nlines' is not a valid name: must be letters, digits and ._+-, a letter or digit first",
+        ),
+        (
+            "with space",
+            "'with space' is not a valid name: must be letters, digits and ._+-, a letter or digit first",
+        ),
+        ("a/.hidden", "'a/.hidden' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
+        ("a//b", "'a//b' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
         ("config.json/x", "'config.json' is a file and a folder"),
-        ("x~", "'x~' is no name of letters, digits and ._+- that begins with a letter or digit"),
+        ("x~", "'x~' is not a valid name: must be letters, digits and ._+-, a letter or digit first"),
     ],
 )
 def test_names_that_would_not_stay_in_their_folder_are_refused(world: HubWorld, path: str, text: str) -> None:

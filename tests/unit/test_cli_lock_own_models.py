@@ -110,7 +110,7 @@ def test_a_rig_that_uses_it_is_told_which_mirror_it_lacks(world: HubWorld) -> No
     world.rig('"instances": {"chat": {"variant": "llamacpp/one", "port": 8020}}')
     done = world.lock("--from-dir", str(own(world)))
     assert done.stderr == (
-        f"Error: {world.folder}/rig.py: box.mirrors: the lock's model 3 has no address: its sources are "
+        f"Error: {world.folder}/rig.py: box.mirrors: model 3 of the lock has no address: its sources are "
         "office:models/mine; add a mirror named office\n"
     )
 
@@ -147,7 +147,7 @@ def linked_folder(folder: Path) -> None:
         (linked_folder, "OWN/link is a link: provide a folder with the files themselves, or exclude it"),
         (lambda own: os.mkfifo(own / "two.json"), "OWN/two.json is a link or not a file: provide a folder"),
         (lambda own: (own / "two.json").touch(), "OWN/two.json is empty: exclude it"),
-        (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is no name of letters"),
+        (lambda own: (own / "a b.json").write_text("x"), "OWN: 'a b.json' is not a valid name"),
         (
             lambda own: [(own / name).unlink() for name in ("one.bin", "sub/config.json")],
             "include and exclude select no file of OWN, which has notes.txt, skipped/x.json",

@@ -80,8 +80,8 @@ def test_another_folder_than_the_tables_know_is_refused(box: PackagesWorld) -> N
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("container-toolkit]", "container-tolkit]", 'no input of packages is called "container-tolkit"; did you mean'),
-        ("docker-debian-13]", "docker-debian-11]", 'no input of packages is called "docker-debian-11"'),
+        ("container-toolkit]", "container-tolkit]", 'there is no input of packages "container-tolkit"; did you mean'),
+        ("docker-debian-13]", "docker-debian-11]", 'there is no input of packages "docker-debian-11"'),
         ('"docker:debian"', '"nvidia:debian"', "inputs.docker-debian-13.sources: nvidia: is refused: must be docker:"),
     ],
 )

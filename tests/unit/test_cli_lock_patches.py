@@ -139,15 +139,18 @@ def test_files_that_a_wheel_keeps_elsewhere_are_where_they_are_installed(world: 
 
 def test_a_wheel_that_lacks_what_it_lists_is_said(world: World) -> None:
     publish(world, wheel(without="demo/words.py"))
-    line = "patch louder cannot be judged: demo-1.0-py3-none-any.whl is no wheel that can be read: it lacks a file"
+    line = "patch louder cannot be judged: demo-1.0-py3-none-any.whl is not a readable wheel: it lacks a file"
     assert line in said(world)
 
 
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"before": "0" * 64}, f"demo/words.py: expected {'0' * 64}, found {sha256(BEFORE)}: it is another version"),
-        ({"after": "0" * 64}, f"demo/words.py: it becomes {sha256(AFTER)}, and the patch says {'0' * 64}"),
+        (
+            {"before": "0" * 64},
+            f"demo/words.py: expected {'0' * 64}, found {sha256(BEFORE)}: the patch is for another version",
+        ),
+        ({"after": "0" * 64}, f"demo/words.py: the result is {sha256(AFTER)}, but the patch says {'0' * 64}"),
     ],
 )
 def test_one_that_is_for_other_bytes_is_refused(world: World, changes: dict[str, str], found: str) -> None:
@@ -160,7 +163,7 @@ def test_one_that_is_for_other_bytes_is_refused(world: World, changes: dict[str,
 def test_one_of_a_module_that_is_never_imported_is_refused(world: World) -> None:
     native = "words.cpython-310-x86_64-linux-gnu.so"
     publish(world, wheel(**{native: "compiled"}))
-    assert f"patch louder: demo/words.py is never imported: demo/{native} is in its place" in said(world)
+    assert f"patch louder: demo/words.py is never imported: demo/{native} takes precedence" in said(world)
     assert world.text == ""
 
 
@@ -176,12 +179,12 @@ def test_an_engine_that_moved_under_a_patch_is_refused(world: World) -> None:
 
 def test_one_for_another_version_is_refused_once_that_is_known(world: World) -> None:
     write(world.folder / "patches/louder", versions=["0.9"])
-    assert "small: patch louder is for demo 0.9, and small has 1.0" in said(world)
+    assert "small: patch louder is for demo 0.9, but small has 1.0" in said(world)
 
 
 def test_a_name_that_no_patch_has_is_refused(world: World) -> None:
     world.catalog(CATALOG.replace('"louder"', '"lauder"'))
-    assert 'small: no patch is called "lauder"; did you mean "louder"?' in world.lock().output
+    assert 'small: there is no patch "lauder"; did you mean "louder"?' in world.lock().output
 
 
 def archive(path: Path, **files: str | None) -> Artefact:
@@ -203,7 +206,11 @@ def archive(path: Path, **files: str | None) -> Artefact:
         ({}, "vendor/llama.cpp", ""),
         ({}, "", f"demo/words.py: expected {sha256(BEFORE)}, found no file"),
         ({"words.py": AFTER}, "vendor/llama.cpp", f"expected {sha256(BEFORE)}, found {sha256(AFTER)}"),
-        ({"words.py": None}, "vendor/llama.cpp", "demo/words.py: it is a link, or no plain file (in llama-1.0.tar.gz)"),
+        (
+            {"words.py": None},
+            "vendor/llama.cpp",
+            "demo/words.py: it is a link, or not a regular file (in llama-1.0.tar.gz)",
+        ),
     ],
 )
 def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, subtree: str, line: str) -> None:
@@ -265,8 +272,8 @@ def test_check_says_what_a_newer_version_means(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (b"no wheel", "is no wheel"),
-        (wheel("2.0", without="demo/words.py"), "is no wheel that can be read: it lacks a file that it lists"),
+        (b"no wheel", "is not a readable wheel"),
+        (wheel("2.0", without="demo/words.py"), "is not a readable wheel: it lacks a file that it lists"),
         (wheel("2.0", **{"words.py": "x" * (LARGEST + 1)}), "it has more than 10,000,000 bytes"),
     ],
 )

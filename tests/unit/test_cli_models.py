@@ -152,7 +152,7 @@ def test_a_generation_that_came_meanwhile_is_seen(
     done = models("--remove", f"org/name@{OTHER}")
     assert done.exit_code == 1
     assert "refused: " in done.output
-    assert "generations/2/references has it" in done.output
+    assert "generations/2/references refers to it" in done.output
     assert (host.root / OLD).exists()
 
 
@@ -169,7 +169,7 @@ def test_while_somebody_is_at_the_host_nothing_is_removed(host: WeightHost, mode
     assert (host.root / OLD).exists()
     host.says("jobs", "rw-job-weights-x.service loaded active running\n")
     done = models("--remove", f"org/name@{OTHER}", "--yes")
-    assert "refused: rw-job-weights-x.service is at work" in done.output
+    assert "refused: rw-job-weights-x.service is running" in done.output
     assert (host.root / OLD).exists()
     host.says("jobs", "")
     assert models("--remove", f"org/name@{OTHER}", "--yes").exit_code == 0

@@ -79,9 +79,9 @@ def test_an_inventory_says_all_that_is_wrong_with_its_patches(box: Path, verb: s
     write(box / "patches/more", versions=["1.0", "1.1"])
     said = asked(box, verb).output.splitlines()
     assert [line.partition("small: ")[2].partition("; allowed")[0] for line in said] == [
-        'no patch is called "lauder"; did you mean "louder"?',
         "patch other cannot be with demo 1.0: to be heard",
-        "patches louder and more both change demo/words.py: make one of them",
+        "patches louder and more both change demo/words.py: merge them into one",
+        'there is no patch "lauder"; did you mean "louder"?',
     ]
 
 

@@ -153,15 +153,15 @@ ONE, TWO = ("--limit", "one"), ("--limit", "two")
 REFUSED = {
     "misspelt": (
         ("chat", "llamacpp/wid", *ONE),
-        'no variant is called "llamacpp/wid"; did you mean "llamacpp/wide"?',
+        'there is no variant "llamacpp/wid"; did you mean "llamacpp/wide"?',
     ),
     "blocked": (("chat", "sglang/default", *ONE), "sglang/default is blocked"),
     "not locked": (("chat", "llamacpp/absent", *ONE), "absent"),
-    "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one takes 1 card, 0 are named"),
+    "another number of cards": (("chat", "llamacpp/one", *ONE), "llamacpp/one needs 1 card, but 0 are listed"),
     "no name of a variant": (("chat", "wide", *ONE), "'wide' is refused: must be engine/name"),
-    "no such instance": (("chit", "llamacpp/wide", *ONE), 'no instance is called "chit"; did you mean "chat"?'),
+    "there is no such instance": (("chit", "llamacpp/wide", *ONE), 'no instance "chit"; did you mean "chat"?'),
     "on several boxes": (("chat", "llamacpp/wide"), "chat is on one, two: name one of them, --limit HOST"),
-    "no such box": (("chat", "llamacpp/wide", "--limit", "tow"), 'no host or group is called "tow"'),
+    "there is no such box": (("chat", "llamacpp/wide", "--limit", "tow"), 'no host or group "tow"'),
     "for other cards": (
         ("chat", "llamacpp/new-cards", *TWO),
         "two: llamacpp/new-cards is made for newest, and chat has NVIDIA GeForce RTX 2080 Ti, NVIDIA GeForce RTX 3090",

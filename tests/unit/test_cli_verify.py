@@ -122,10 +122,10 @@ def test_a_box_that_is_lost_midway_is_marked(box: Box, host: Sshd) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--instance", "chta"], 'no instance is called "chta"; did you mean "chat"'),
+        (["--instance", "chta"], 'there is no instance "chta"; did you mean "chat"'),
         (["--gateway"], "instance chat is behind no gateway"),
         (["--listener", "office"], "--listener goes with --gateway"),
-        (["--limit", "bix"], "no host or group is called"),
+        (["--limit", "bix"], "there is no host or group"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_anything_is(

@@ -175,4 +175,4 @@ def test_an_instance_alone_is_reached_through_a_tunnel(box: Box) -> None:
 
 def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: Box) -> None:
     status, _, said = url(box, "smal")
-    assert (status, 'no model or instance is called "smal"; did you mean "small"?' in said) == (2, True)
+    assert (status, 'there is no model or instance "smal"; did you mean "small"?' in said) == (2, True)

@@ -193,7 +193,7 @@ def set_(*path: Any) -> Change:
             {"C04"},
             "it is configured to listen on tcp://:1",
         ),
-        (set_("options", "{"), {"C02"}, "is no JSON"),
+        (set_("options", "{"), {"C02"}, "is not JSON"),
         (set_("record", "{"), {"C02"}, "found an unreadable one"),
         (set_("daemon", "sockets", "/run/docker.sock", "mode", 0o666), {"C04"}, "/run/docker.sock has mode 666"),
         (set_("daemon", "sockets", "/run/docker.sock", "owner", "me"), {"C04"}, "of me:docker"),

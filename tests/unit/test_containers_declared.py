@@ -75,17 +75,20 @@ def test_a_toolkit_that_is_locked_in_another_version_is_refused(locked: Box) -> 
         ({}, "box.containers.engines: "),
         ({"engines": []}, "box.containers.engines: "),
         ({"engines": ["dockr"]}, "box.containers.engines[0]: 'dockr' is refused"),
-        ({"engines": ["docker", "docker"]}, "each named once"),
+        ({"engines": ["docker", "docker"]}, "no duplicates"),
         ({"engines": ["podman"], "restart": True}, "docker among the engines if restart"),
         ({"engines": ["docker"], "docker": "debian"}, "box.containers.docker: 'debian' is refused"),
         ({"engines": ["docker"], "deamon": {}}, 'did you mean "daemon"'),
         (
             {"engines": ["docker"], "daemon": {"log-drivr": "x"}},
-            "there is none called 'log-drivr'; did you mean \"log-driver\"",
+            "'log-drivr' is not one; did you mean \"log-driver\"",
         ),
         ({"engines": ["docker"], "daemon": {"hosts": ["tcp://0.0.0.0:2375"]}}, "without hosts: access to"),
         ({"engines": ["docker"], "daemon": {"runtimes": {}}}, "without runtimes: Rigwright sets it"),
-        ({"engines": ["docker"], "daemon": {"debug": {1, 2}}}, "a table of texts, numbers, truths, lists and tables"),
+        (
+            {"engines": ["docker"], "daemon": {"debug": {1, 2}}},
+            "a table of strings, numbers, booleans, lists and tables",
+        ),
         ({"engines": ["docker"], "daemon": []}, "a table of options"),
     ],
 )

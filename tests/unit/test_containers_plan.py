@@ -64,7 +64,7 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
         (
             {},
             {"candidates": MappingProxyType({})},
-            'no archive of debian-13 has docker.io: write [inputs."docker-debian',
+            'no archive of debian-13 has docker.io: add [inputs."docker-debian',
         ),
         ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
         ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
@@ -74,7 +74,7 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
             {"packages": {"docker-ce": "5:28.5.2-1"}},
             "docker-ce is installed, but containers.docker",
         ),
-        ({}, {"options": "{"}, "/etc/docker/daemon.json is no JSON"),
+        ({}, {"options": "{"}, "/etc/docker/daemon.json is not JSON"),
         ({}, {"options": '{"mtu": 1, "mtu": 2}'}, "/etc/docker/daemon.json has mtu twice"),
         ({}, {"odd": "a link"}, "/etc/docker/daemon.json is a link: correct it"),
         ({}, {"odd": "no file"}, "/etc/docker/daemon.json is no file: correct it"),
@@ -238,7 +238,7 @@ def test_what_a_host_lacks_is_said_in_words() -> None:
     one, mixed = rig(toolkit(), docker()), host(toolkit("1.19.1"), docker(), half=("docker-ce",), held=frozenset(FOUR))
     plan = planned(one, mixed)
     assert lacking(plan, mixed) == [f"{name} is 1.19.1, not 1.20.0" for name in FOUR] + [
-        "the installation of docker-ce was not ended"
+        "the installation of docker-ce was not completed"
     ]
     assert unheld(plan, mixed) == [f"{name} is not held" for name in FIVE]
     whole = host(toolkit(), docker(), held=frozenset((*FOUR, *FIVE)))
@@ -275,11 +275,16 @@ def test_with_a_bundle_its_packages_count_and_nobody_asks_an_archive(tmp_path: P
 @pytest.mark.parametrize(
     ("has", "there", "keys", "said"),
     [
-        ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: make it again with `rigwright"]),
-        ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: make it again"]),
+        ({"packages": {}}, {}, {"engines": ("docker",)}, ["no docker.io for debian-13: recreate it with `rigwright"]),
+        ({"packages": {}}, {}, {"engines": ("podman",)}, ["no podman for debian-13: recreate it"]),
         ({"packages": OLDER}, {}, {"engines": ("podman",)}, ["podman 4.3.1+ds1 is too old"]),
-        ({"system": "debian-12"}, {"packages": IN_DEBIAN}, {}, ["no container-toolkit 1.20.0 for debian-13: make it"]),
-        ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: make it again"]),
+        (
+            {"system": "debian-12"},
+            {"packages": IN_DEBIAN},
+            {},
+            ["no container-toolkit 1.20.0 for debian-13: recreate it"],
+        ),
+        ({"groups": ()}, {}, {}, ["no container-toolkit 1.20.0 for debian-13: recreate it"]),
     ],
 )
 def test_what_a_bundle_lacks_is_refused_with_what_to_do(

@@ -59,7 +59,7 @@ def test_a_refused_inventory_ends_in_words_before_a_connection_is_made(box: Box,
     said = run.stdout + run.stderr
     assert "Traceback" not in said
     assert f'{box.inventory}: typo.instanses: unknown key; did you mean "instances"?' in said
-    assert f'{box.inventory}: name.cards[0]: no card is called "turin"; did you mean "turing"?' in said
+    assert f'{box.inventory}: name.cards[0]: there is no card "turin"; did you mean "turing"?' in said
     with pytest.raises(BlockingIOError):
         listener.accept()
 

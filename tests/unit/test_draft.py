@@ -39,7 +39,7 @@ def loaded(place: Box, text: str) -> tuple[dict[str, Any], Rig]:
 def test_where_the_memory_would_decide_and_is_unknown_the_doubt_is_said() -> None:
     shipped = Catalog.load([ROOT / "catalog"])
     text = inventory_text(replace(BARE, cards=(TURING,)), ANSWERS, shipped)
-    assert "without a driver its memory is unknown: it may be rtx-2080-ti-22g" in " ".join(text.split()).replace(
+    assert "its memory is unknown without a driver: it may be rtx-2080-ti-22g" in " ".join(text.split()).replace(
         "# ", ""
     )
 
@@ -58,7 +58,7 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Box, cat
     said = " ".join(text.replace("#", "").split())
     for words in (
         "64 CPUs in 2 NUMA nodes",
-        "link x8 of x16, fewer lanes than the card has",
+        "link x8 of x16, fewer than the card supports",
         "NUMA node 1, link x16 of x16, up to 16.0 GT/s, 4 NVLink links up to card 3",
         "process 4242 python3 of root, container docker vllm-main vllm/vllm-openai:v0.11.0: 20480 MiB of card 1",
         "process 4343 ollama of ollama, ollama.service: card 0",
@@ -66,9 +66,9 @@ def test_an_inventory_says_what_was_found_and_declares_what_fits(place: Box, cat
         "ollama.service (active), from /etc/systemd/system/ollama.service",
         "11434 ollama (ollama.service)",
         "8020 python3 (docker-0123456789ab.scope)",
-        "Others compute on these cards now, and no instance gets one; what is yours again is taken out:",
+        "Other processes use these cards now, so no instance gets one; remove those that become free:",
         "Requests at once: 2; each gets up to 4096 tokens.",
-        "A deploy has made it the rig old before.",
+        "It was deployed before, as rig old.",
         "/archive ext4, 7629.4 of 8583.1 GiB free, read-only",
     ):
         assert words in said

@@ -109,7 +109,7 @@ def test_a_managed_rig_has_what_is_locked_and_another_has_none_of_it(box: Box) -
     [
         ([], INPUT, "driver-debian-13 is not locked: run `rigwright lock "),
         (ROWS, INPUT.replace("91", "99"), "driver-debian-13 is locked with version 595.91.07, not 595.99.07: run "),
-        (ROWS[:2], INPUT, "driver-debian-13 is locked without the key of its archive: run "),
+        (ROWS[:2], INPUT, "driver-debian-13 is locked without its archive's key: run "),
         ([wheel(group="driver-debian-13")], "", "the lock's driver-debian-13 is a wheel, not a deb"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [(None, "is locked, and is no file"), ("other", "is not the key that is locked")],
+    [(None, "is locked, and is not a file"), ("other", "is not the locked key")],
 )
 def test_a_lock_whose_key_is_gone_or_changed_is_refused(box: Box, key: str | None, said: str) -> None:
     path = written(box, ROWS, key)
@@ -151,7 +151,7 @@ def test_only_a_deb_has_a_colon_or_a_tilde(tmp_path: Path) -> None:
     assert len(Lock.load([tmp_path]).groups["driver-debian-13"]) == 1
     for key in ("version", "file"):
         path.write_text(text([wheel().model_copy(update={key: "1~2"})], "x"))
-        with pytest.raises(Invalid, match=f"{key}: '1~2' is refused: .* only a deb has : and ~"):
+        with pytest.raises(Invalid, match=f"{key}: '1~2' is refused: .* only debs may contain : and ~"):
             Lock.load([tmp_path])
 
 
@@ -160,9 +160,9 @@ def test_only_a_deb_has_a_colon_or_a_tilde(tmp_path: Path) -> None:
     [
         (
             INPUT.replace("debian-13", "debian-31"),
-            'inputs.driver-debian-31: no input of packages is called "driver-debian-31"; did ',
+            'inputs.driver-debian-31: there is no input of packages "driver-debian-31"; did ',
         ),
-        (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: no input of packages is called "nvidia"; '),
+        (INPUT.replace("driver-debian-13", "nvidia"), 'inputs.nvidia: there is no input of packages "nvidia"; '),
         (
             '[inputs.driver-debian-13]\nkind = "wheel"\nrequirements = ["a"]\n',
             "inputs.driver-debian-13.kind: wheel is refused: must be deb",

@@ -173,7 +173,7 @@ def test_unattended_upgrades_leave_the_driver_alone_and_the_kernel_where_it_is_h
 def test_an_instance_cannot_take_the_units_name(tmp_path: Path) -> None:
     lines = Box(tmp_path).refusal(instances={"power": {"variant": "llamacpp/cpu", "port": 8020}})
     assert len(lines) == 1
-    assert "instances.power: another name: rigwright-power.service sets the cards' power limits" in lines[0]
+    assert "instances.power: another name: rigwright-power.service is the unit that sets power limits" in lines[0]
 
 
 def told(*command: str) -> str:

@@ -64,10 +64,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "put together": (BOX.replace('"llamacpp/old"', '"llamacpp/" + NAME'), "line 3 has 'llamacpp/' + NAME for it"),
     "formatted": (BOX.replace('"llamacpp/old"', 'f"llamacpp/{NAME}"'), "line 3 has f'llamacpp/{NAME}' for it"),
-    "in two pieces": (BOX.replace('"llamacpp/old"', '"llamacpp/" "old"'), "line 3 is not one plain literal"),
-    "with a prefix": (BOX.replace('"llamacpp/old"', 'r"llamacpp/old"'), "line 3 is not one plain literal"),
-    "with an escape": (BOX.replace('"llamacpp/old"', r'"llamacpp\x2fold"'), "line 3 is not one plain literal"),
-    "three quotes": (BOX.replace('"llamacpp/old"', '"""llamacpp/old"""'), "line 3 is not one plain literal"),
+    "in two pieces": (BOX.replace('"llamacpp/old"', '"llamacpp/" "old"'), "line 3 is not a plain literal"),
+    "with a prefix": (BOX.replace('"llamacpp/old"', 'r"llamacpp/old"'), "line 3 is not a plain literal"),
+    "with an escape": (BOX.replace('"llamacpp/old"', r'"llamacpp\x2fold"'), "line 3 is not a plain literal"),
+    "three quotes": (BOX.replace('"llamacpp/old"', '"""llamacpp/old"""'), "line 3 is not a plain literal"),
     "another one may be after it": (
         BOX.replace('"port": 8020', "**MORE"),
         "line 3 has **MORE in chat",
@@ -79,8 +79,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "a key that is no literal": (BOX.replace('"box"', "NAME"), "line 3 has the key NAME in hosts()"),
     "not there": (BOX.replace("chat", "code"), "line 3 has no chat in instances"),
-    "not in a call of ours": ("rigs = [('box', {})]\n", "gives box to hosts() in no single table"),
-    "twice": (BOX + BOX, "line 4 gives box to hosts() in no single table"),
+    "not in a call of ours": ("rigs = [('box', {})]\n", "does not pass box to hosts() in a single literal table"),
+    "twice": (BOX + BOX, "line 4 does not pass box to hosts() in a single literal table"),
     "a table from a function": (BOX.replace(BOX[13:-2], "boxes()"), "line 3 has boxes() for hosts()"),
     "no Python": ("rigs = hosts({\n", "line 3: '{' was never closed"),
 }
@@ -93,7 +93,7 @@ def test_what_is_not_plain_is_refused_with_its_line(text: str, said: str) -> Non
     assert str(refused.value).startswith("rig.py: box.instances.chat.variant: ")
     assert said in str(refused.value)
     if "Python" not in text and "was never" not in said:
-        assert 'make it "llamacpp/new" there by hand' in str(refused.value)
+        assert 'set "llamacpp/new" there by hand' in str(refused.value)
 
 
 def test_host_data_is_switched_and_stays_as_it_was() -> None:
@@ -114,5 +114,5 @@ def test_host_data_is_switched_and_stays_as_it_was() -> None:
     ],
 )
 def test_an_instance_that_is_not_declared_is_not_switched(make: Callable[[], object]) -> None:
-    with pytest.raises(Invalid, match='no instance is called "chat"'):
+    with pytest.raises(Invalid, match='there is no instance "chat"'):
         switched(make(), TO)

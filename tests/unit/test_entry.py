@@ -47,7 +47,7 @@ def test_a_mistake_in_a_shared_key_is_told_once(box: Box) -> None:
 
 
 def test_shared_keys_alone_are_no_rigs(box: Box) -> None:
-    with pytest.raises(SystemExit, match="must be a table of at least one rig"):
+    with pytest.raises(SystemExit, match="must be a table with at least one rig"):
         group(box, {}, ssh_user="ops")
 
 

@@ -57,7 +57,7 @@ def test_with_a_bundle_no_mirror_is_needed(box: Box) -> None:
     made = rig(box, bundle="the bundle", mirrors={}, instances=chat())
     assert made.bundle == bundle.read(folder)
     assert made.bundle_folder == str(folder)
-    assert "mirrors: the lock's small 1.0 has no address" in "\n".join(box.refusal(mirrors={}, instances=chat()))
+    assert "mirrors: small 1.0 of the lock has no address" in "\n".join(box.refusal(mirrors={}, instances=chat()))
 
 
 def test_without_one_nothing_is_bundled(box: Box) -> None:
@@ -73,7 +73,7 @@ def test_a_bundle_is_found_from_the_inventory_from_home_and_from_the_root(
     for name in ("the bundle", "./the bundle/", "~/the bundle", str(folder)):
         assert rig(box, bundle=name, instances=chat()).bundle is not None
     (line,) = faults(box, bundle="~nobody-at-all/bundle", instances=chat())
-    assert "No such file or directory: make it again with `rigwright bundle`" in line
+    assert "No such file or directory: recreate it with `rigwright bundle`" in line
 
 
 @pytest.mark.parametrize("value", ["", 5, [], True, {"folder": "x"}])
@@ -84,7 +84,7 @@ def test_a_bundle_that_is_no_folders_name_is_refused(box: Box, value: object) ->
 
 def test_a_bundle_that_is_not_there_is_a_fault_with_what_to_do(box: Box) -> None:
     (line,) = faults(box, bundle="offline", instances=chat())
-    said = "the bundle: No such file or directory: make it again with `rigwright bundle`"
+    said = "the bundle: No such file or directory: recreate it with `rigwright bundle`"
     assert line == f"{box.folder}/offline/{INDEX}: {said}"
 
 
@@ -92,7 +92,7 @@ def test_everything_that_a_bundle_lacks_is_named(box: Box) -> None:
     folder = bundled(box, rows=0)
     lines = faults(box, bundle="the bundle", instances=chat())
     assert lines == [
-        f"{box.inventory}: box.bundle: {folder} lacks {name}: make it again with `rigwright bundle`"
+        f"{box.inventory}: box.bundle: {folder} lacks {name}: recreate it with `rigwright bundle`"
         for name in (
             "engine-source 1.0 (engine-source.bin)",
             "scikit-build-core 1.0 (scikit_build_core-1.0-py3-none-any.whl)",
@@ -107,7 +107,7 @@ def test_a_bundle_made_for_another_lock_has_faults(box: Box) -> None:
     bundled(box, weights=b"newer")
     (box.folder / "the bundle" / INDEX).write_text(text)
     (line,) = faults(box, bundle="the bundle", instances=chat())
-    assert "small.gguf: has 5 bytes, 7 are listed" in line.replace("weights/", "")
+    assert "small.gguf: has 5 bytes, but 7 are listed" in line.replace("weights/", "")
     (box.folder / "the bundle/weights/small.gguf").write_bytes(b"weights")
     (line,) = faults(box, bundle="the bundle", instances=chat())
     assert "the bundle lacks small 1.0 (small.gguf)" in line
@@ -125,7 +125,7 @@ def test_a_bundle_that_is_away_stands_in_the_way_of_validating_and_of_a_deploy_a
     box.write("rig.py", text)
     for verb in (["validate"], ["deploy"], ["deploy", "--dry"]):
         done = CliRunner().invoke(main, [verb[0], str(box.inventory), *verb[1:]])
-        assert (done.exit_code, "make it again" in done.output) == (2, True), done.output
+        assert (done.exit_code, "recreate it" in done.output) == (2, True), done.output
     named(str(box.inventory), None)  # what rollback, remove, status, logs and generations begin with
 
 

@@ -57,14 +57,14 @@ WRONG: list[tuple[str, tuple[object, ...], list[str]]] = [
         ["cards[0].capability: 'sm_90' is refused: must be a"],
     ),
     ("a capability as a number", (own(capability=9.0),), ["cards[0].capability: 9.0 is refused: must be"]),
-    ("no boards", (own(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a list that is not empty"]),
+    ("no boards", (own(pci_ids=[]),), ["cards[0].pci_ids: [] is refused: must be a non-empty list"]),
     ("another bus", (own(pci_ids=["2335"]),), ["cards[0].pci_ids[0]: '2335' is refused: must be vendor:device"]),
     ("no memory", (own(vram_mib=0),), ["cards[0].vram_mib: 0 is refused"]),
     ("a number", (1,), ["cards[0]: 1 is refused: must be text"]),
     ("nothing", (None,), ["cards[0]: None is refused: must be text"]),
     ("a list", (["ampere"],), ["cards[0]: ['ampere'] is refused: must be text"]),
     ("an empty table", ({},), [f"cards[0].{key}: missing" for key in sorted(OWN)]),
-    ("a name nobody has", ("ampre",), ['cards[0]: no card is called "ampre"; did you mean "ampere"?']),
+    ("a name nobody has", ("ampre",), ['cards[0]: there is no card "ampre"; did you mean "ampere"?']),
     ("two things", (own(vram_mib=-1), None), ["cards[0].vram_mib: -1 is refused", "cards[1]: None is refused"]),
 ]
 
@@ -106,7 +106,7 @@ def test_a_driver_and_what_its_cards_are_set_to(box: Box, driver: dict[str, obje
 def test_a_key_of_the_version_before_still_counts_and_is_told(box: Box) -> None:
     made = rig(box, driver={"lanes": [8, 16]})
     assert made.driver.pcie_link_width == (8, 16)
-    assert made.renamed == ("driver.lanes is called driver.pcie_link_width now; the next version refuses the old name",)
+    assert made.renamed == ("driver.lanes is now called driver.pcie_link_width; the next version refuses the old name",)
     assert warnings(made)[0] == made.renamed[0]
     (line,) = box.refusal(driver={"lanes": [8, 16], "pcie_link_width": [8, 16]})
     assert "driver.lanes: unknown key" in line

@@ -126,10 +126,13 @@ EVIL = {f"{SITE}/demo/__init__.py": "x = 2", "bin/demo": "#!python"}
 WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     "a byte of a wheel's": (lambda env: env.write(f"{SITE}/demo/__init__.py", "x = 2"), "demo/__init__.py has other"),
     "a byte of Python's": (lambda env: env.write("lib/python3.10/os.py", "import os"), "os.py has other bytes"),
-    "a file too many": (lambda env: env.write(f"{SITE}/more.py", ""), "more.py is no package's"),
-    "a .pth": (lambda env: env.write(f"{SITE}/evil.pth", "import evil"), "evil.pth is no package's"),
-    "sitecustomize": (lambda env: env.write("lib/python3.10/sitecustomize.py", ""), "sitecustomize.py is no"),
-    "compiled of nothing": (lambda env: env.write(f"{SITE}/__pycache__/a.cpython-310.pyc", ""), "a.cpython-310.pyc is"),
+    "a file too many": (lambda env: env.write(f"{SITE}/more.py", ""), "more.py belongs to no package"),
+    "a .pth": (lambda env: env.write(f"{SITE}/evil.pth", "import evil"), "evil.pth belongs to no package"),
+    "sitecustomize": (lambda env: env.write("lib/python3.10/sitecustomize.py", ""), "sitecustomize.py belongs to no"),
+    "compiled of nothing": (
+        lambda env: env.write(f"{SITE}/__pycache__/a.cpython-310.pyc", ""),
+        "a.cpython-310.pyc belongs",
+    ),
     "a file that lacks": (lambda env: (env.top / "bin/demo").unlink(), "bin/demo is missing"),
     "our own text": (lambda env: env.write("etc/conda/activate.d/rigwright.sh", "rm"), "rigwright.sh has other"),
     "another distribution": (lambda env: env.record({}, "other-2.0.dist-info"), "not the locked dist.*other 2.0"),
@@ -137,7 +140,10 @@ WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     "a link out of it": (_out_of_it, "bin/away leads out"),
     "an absolute link": (_absolute, "bin/away leads out"),
     "a folder that leads away": (_folder_away, "away leads out"),
-    "a link of nobody's": (lambda env: (env.top / "bin/p").symlink_to("python"), "bin/p is no package's link"),
+    "a link of nobody's": (
+        lambda env: (env.top / "bin/p").symlink_to("python"),
+        "bin/p is a link that belongs to no package",
+    ),
     "a link through another": (
         lambda env: (env.top / "bin/away").symlink_to("python/../../../etc"),
         "bin/away leads out",
@@ -161,7 +167,7 @@ WRONG: dict[str, tuple[Callable[[Env], object], str]] = {
     ),
     "a module that it alone has": (
         lambda env: (env.write(f"{SITE}/demo/a.pth", "import a"), env.record({f"{SITE}/demo/a.pth": "import a"})),
-        "demo/a.pth is no package's",
+        "demo/a.pth belongs to no package",
     ),
     "a file of Python's that its record was changed for, too": (
         lambda env: (env.write("lib/python3.10/os.py", "x"), env.conda({"lib/python3.10/os.py": "x"}, [])),
@@ -220,7 +226,7 @@ def test_a_link_in_the_place_of_a_list_is_not_followed(env: Env, tmp_path: Path)
 def test_one_that_is_a_link_itself_is_not_followed(env: Env) -> None:
     kept = env.top.rename(env.top.with_name("somebodys"))
     env.top.symlink_to(kept)
-    with pytest.raises(Refused, match="is no folder"):
+    with pytest.raises(Refused, match="is not a folder"):
         env.judge()
 
 
@@ -258,7 +264,7 @@ def test_a_patched_module_that_another_one_is_imported_for_is_refused(env: Env) 
     for judged in (env.judge, lambda: patched(plan)):
         with pytest.raises(Refused) as refused:
             judged()
-        assert str(refused.value) == f"patch two: demo/__init__.py is never imported: {native} is in its place"
+        assert str(refused.value) == f"patch two: demo/__init__.py is never imported: {native} takes precedence"
 
 
 @pytest.mark.parametrize(

@@ -46,19 +46,19 @@ def conda(name: str = "python", **changes: object) -> Artefact:
         (WHEELS, {"as_of": "2026-13-01"}, "a day, such as 2026-06-10"),
         (WHEELS, {"as_of": "2026-06-10T00:00:00Z"}, "a day, such as"),
         (WHEELS, {"as_of": 20260610}, "text|valid string"),
-        (WHEELS, {"channels": ["conda-forge"]}, "left out: only kind conda has it"),
-        (WHEELS, {"requirements": ["python 3.10.*"]}, "a Python requirement each, not 'python 3.10.*'"),
+        (WHEELS, {"channels": ["conda-forge"]}, "omitted: only kind conda has it"),
+        (WHEELS, {"requirements": ["python 3.10.*"]}, "of Python requirements, not 'python 3.10.*'"),
         (WHEELS, {"version": "1"}, "at most python, as_of and for_other_cards, nothing else"),
         (WHEELS, {"for_other_cards": ["*.so"], "python": None}, "given a python for its for_other_cards"),
         (WHEELS, {"for_other_cards": ["a b"]}, "a pattern of letters"),
         (CONDA, {"requirements": None}, "conda packages: requirements and channels, and at most as_of, nothing else"),
-        (CONDA, {"channels": None}, "given the channels"),
-        (CONDA, {"channels": ["conda-forge", "conda-forge"]}, "named once each"),
-        (CONDA, {"channels": ["https://h/c"]}, "small letters, digits and dashes"),
+        (CONDA, {"channels": None}, "given its channels"),
+        (CONDA, {"channels": ["conda-forge", "conda-forge"]}, "distinct channels"),
+        (CONDA, {"channels": ["https://h/c"]}, "at most 48 lowercase letters, digits and dashes"),
         *((CONDA, {"channels": [name]}, f"other than '{name}'") for name in ("index", "hub", "apt", "nvidia", "https")),
-        (CONDA, {"python": "3.10.20"}, "left out: only kind wheel has it"),
-        (CONDA, {"for_other_cards": ["a"]}, "left out: only kind wheel has it"),
-        (CONDA, {"requirements": ["python[extra]>=3"]}, "such as python ==3.10.20 each, not 'python.extra.>=3'"),
+        (CONDA, {"python": "3.10.20"}, "omitted: only kind wheel has it"),
+        (CONDA, {"for_other_cards": ["a"]}, "omitted: only kind wheel has it"),
+        (CONDA, {"requirements": ["python[extra]>=3"]}, "such as python ==3.10.20, not 'python.extra.>=3'"),
         *(
             (CONDA, {"requirements": [text]}, "of kind conda, python ==3.10.20")
             for text in ("other::python", "python[url=x]", "https://h/a.conda", "--x", "/etc/x.conda", "a @ http://h/a")
@@ -75,7 +75,7 @@ def test_an_environment_that_says_too_much_or_too_little_is_refused(
 @pytest.mark.parametrize("kind", ["source", "weight", "deb"])
 @pytest.mark.parametrize("key", [{"python": "3.10.20"}, {"as_of": "2026-06-10"}, {"channels": ["a"]}])
 def test_what_is_no_environment_has_no_key_of_one(kind: str, key: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match="left out: only kind"):
+    with pytest.raises(ValidationError, match="omitted: only kind"):
         asked({"kind": kind, "version": "1", "sources": ["index:a"]}, **key)
 
 
@@ -98,9 +98,9 @@ def test_a_day_is_a_date_of_toml_too() -> None:
         (CONDA, {"as_of": None}, {}, "is locked as of 2026-06-10, not no day"),
         (CONDA, {"requirements": ["python ==3.10.21"]}, {}, "is locked with python 3.10.20, not python ==3.10.21"),
         (CONDA, {"requirements": ["tzdata"]}, {}, "is locked with no tzdata, not tzdata"),
-        (CONDA, {"requirements": ["python >=3.10"]}, {}, "is locked with other requirements or channels"),
+        (CONDA, {"requirements": ["python >=3.10"]}, {}, "is locked with different requirements or channels"),
         (CONDA, {"channels": ["other"]}, {}, "is locked from channel conda-forge, not other"),
-        (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with other requirements or channels"),
+        (CONDA, {"channels": ["conda-forge", "other"]}, {}, "is locked with different requirements or channels"),
     ],
 )
 def test_what_the_lock_has_other_than_an_environment_asks_for(
@@ -124,7 +124,7 @@ def test_the_row_that_it_will_have_answers_all_but_what_is_found(data: dict[str,
 def test_conda_packages_that_nobody_locked_are_named_with_the_nearest() -> None:
     lock = Lock({}, {"python-3.10.20": (conda(),)})
     said = complaint("python-3.10.2", "conda", {}, lock, "rig.py")
-    assert said.startswith('no locked environment of conda packages is called "python-3.10.2"')
+    assert said.startswith('there is no locked environment of conda packages "python-3.10.2"')
     assert "python-3.10.20" in said
     assert complaint("python-3.10.20", "conda", {}, lock, "rig.py") == ""
     assert "is a conda, not a wheel" in complaint("python-3.10.20", "wheel", {}, lock, "rig.py")

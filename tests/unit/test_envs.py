@@ -104,9 +104,9 @@ def test_without_a_card_it_has_nothing_of_a_toolkit() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"envs": ["demo-env"]}, 'envs[0]: no environment is called "demo-env"; did you mean "demo"?'),
+        ({"envs": ["demo-env"]}, 'envs[0]: there is no environment "demo-env"; did you mean "demo"?'),
         ({"envs": ["demo", "demo"]}, "envs[1]: demo is listed twice"),
-        ({"envs": ["plain"]}, "envs[0]: plain is an engine's name, too: both would be installed in one place"),
+        ({"envs": ["plain"]}, "envs[0]: plain is also an engine's name: both would be installed in one place"),
     ],
 )
 def test_what_cannot_be_had_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
@@ -152,7 +152,7 @@ def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
         'for_other_cards = ["lib/other.so"]\n',
     )
     (line,) = [one for one in box.refusal(envs=["env"]) if "has code for" in one]
-    assert "box.envs[0]: env: lib/main.so of demo 2.0 has code for sm_80, compute_80, none for" in line
+    assert "box.envs[0]: env: lib/main.so of demo 2.0 has code for sm_80, compute_80, but none for" in line
     assert "7.5" in line
 
 
@@ -193,5 +193,5 @@ def test_an_environment_without_its_python_or_what_names_its_version_is_refused(
         '[inputs.pk]\nkind = "wheel"\npython = "3.10.20"\nas_of = "2026-06-10"\nrequirements = ["other"]\n',
     )
     found = [one.partition("box.envs[0]: ")[2] for one in box.refusal(envs=["env"])]
-    assert "env: py has no python among its packages: name it in requirements" in found
+    assert "env: py does not include python: add it to requirements" in found
     assert "env: pk has no distribution demo, whose version is the environment's; allowed: other" in found

@@ -36,7 +36,7 @@ def with_evidence(given: str) -> str:
             PUBLISHED,
             "published by example.org, a guide (two cards, 230 W each): 89 tokens a second; not measured again",
         ),
-        (DERIVED, "derived from example.org, a guide (half the context); booted nowhere"),
+        (DERIVED, "derived from example.org, a guide (half the context); never booted"),
     ],
 )
 def test_a_plan_and_a_deploy_say_it(given: dict[str, object], said: str) -> None:
@@ -81,16 +81,16 @@ def test_other_evidence_makes_no_other_generation() -> None:
         ('kind = "hearsay"', "evidence: {'kind': 'hearsay'} is refused: must be"),
         ('kind = "published"\nsource = "a"', "evidence.published.condition: missing"),
         ('kind = "parsed"\nwhy = "a"', "evidence.parsed.why: unknown key"),
-        ('kind = "booted"\ncard = "CPU"\ndate = 2026-11-20', "card = 'CPU' of a variant without cards"),
-        ('kind = "booted"\ncard = "A"\ndate = 2026-11-20', "the driver that the card had"),
+        ('kind = "booted"\ncard = "CPU"\ndate = 2026-11-20', "card = 'CPU' for a variant without cards"),
+        ('kind = "booted"\ncard = "A"\ndate = 2026-11-20', "the card's driver"),
         ('kind = "booted"\ncard = "A"\ndriver = "580"\ndate = "soon"', "'soon' is refused: must be a day"),
         (
             'kind = "derived"\norigin = "llamacpp/tow"\nchange = "a"',
-            'evidence.origin: no other variant is called "llamacpp/tow"; did you mean "llamacpp/',
+            'evidence.origin: there is no other variant "llamacpp/tow"; did you mean "llamacpp/',
         ),
         (
             'kind = "derived"\norigin = "llamacpp/two"\nchange = "a"',
-            'evidence.origin: no other variant is called "llamacpp/two"',
+            'evidence.origin: there is no other variant "llamacpp/two"',
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_it_is_judged_while_the_catalogue_loads(tmp_path: Path, given: str, wron
 def test_a_purpose_names_cards_of_the_catalogue(tmp_path: Path) -> None:
     purpose = '[variants."llamacpp/two".purpose]\nwhy = "a"\ncards = ["ampere", "turin"]\n'
     said = refusal(tmp_path, f"{CATALOG}\n{purpose}")
-    assert 'purpose.cards[1]: no card is called "turin"; did you mean "turing"?' in said
+    assert 'purpose.cards[1]: there is no card "turin"; did you mean "turing"?' in said
 
 
 def test_a_blocked_variant_is_read(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_what_is_no_digest_is_not_heard(said: object) -> None:
 
 def test_a_mismatch_is_said_with_both() -> None:
     assert refusal(ONE, "") == refusal(ONE, ONE) == ""
-    assert f"digest {spoken(ONE)}, and {spoken(OTHER)} is expected" in refusal(ONE, OTHER)
+    assert f"digest {spoken(ONE)}, but {spoken(OTHER)} is expected" in refusal(ONE, OTHER)
 
 
 def write(box: Box) -> str:
@@ -71,7 +71,7 @@ def test_a_deploy_is_held_to_it_before_it_begins(box: Box, verb: str, monkeypatc
     monkeypatch.setattr(hosts, "pyinfra_here", lambda inventory, *options: begun.append(options) or 0)
     done = CliRunner().invoke(main, [verb, str(box.inventory), "-v", "--expect", spoken(OTHER)])
     assert done.exit_code == 2
-    assert f"Error: a: lock and bundle have the digest {spoken(found)}, and {spoken(OTHER)} is expected" in done.output
+    assert f"Error: a: lock and bundle have the digest {spoken(found)}, but {spoken(OTHER)} is expected" in done.output
     assert begun == []
     done = CliRunner().invoke(main, [verb, str(box.inventory), "-v", "--expect", spoken(found)])
     assert done.exit_code == 0, done.output
@@ -85,7 +85,7 @@ def test_what_is_no_digest_is_refused_by_the_command_line(box: Box) -> None:
     write(box)
     done = CliRunner().invoke(main, ["deploy", str(box.inventory), "--expect", "abc"])
     assert done.exit_code == 2
-    assert "'abc' is refused: must be the 64 hexadecimal digits that `rigwright plan` prints" in done.output
+    assert "'abc' is refused: must be the 64 hexadecimal digits printed by `rigwright plan`" in done.output
 
 
 def test_a_lock_that_was_written_says_its_digest(world: World) -> None:

@@ -109,26 +109,26 @@ def test_what_the_server_takes_is_taken(flag: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "essence"),
     [
-        ("thread", "8", 'is no option of this llama-server; did you mean "threads"?'),
-        ("no-such-flag-at-all", True, "is no option of this llama-server"),
-        ("t", "8", 'is written by its long name, "threads"'),
-        ("kvu", True, 'is written by its long name, "kv-unified"'),
+        ("thread", "8", 'is not an option of this llama-server; did you mean "threads"?'),
+        ("no-such-flag-at-all", True, "is not an option of this llama-server"),
+        ("t", "8", 'must be written with its long name, "threads"'),
+        ("kvu", True, 'must be written with its long name, "kv-unified"'),
         ("threads", True, "needs a value: N"),
         ("load-mode", True, "needs a value: auto, none, mmap, mlock, mmap+mlock, dio"),
         ("threads", "many", 'takes a number, not "many"'),
-        ("metrics", "true", 'takes no value, so not "true": write true'),
-        ("no-context-shift", "1", 'takes no value, so not "1": write true'),
-        ("load-mode", "mmlock", 'does not take "mmlock"; did you mean "mlock"?'),
-        ("reasoning", "1", 'does not take "1"; allowed: auto, off, on'),
-        ("split-mode", "rows", 'does not take "rows"; did you mean "row"?'),
-        ("spec-type", "draft-mtp,ngram", 'does not take "ngram"; did you mean'),
-        ("control-vector-layer-range", "1,2", "takes 2 values, START END: a flag has one"),
+        ("metrics", "true", 'takes no value: write true instead of "true"'),
+        ("no-context-shift", "1", 'takes no value: write true instead of "1"'),
+        ("load-mode", "mmlock", 'does not accept "mmlock"; did you mean "mlock"?'),
+        ("reasoning", "1", 'does not accept "1"; allowed: auto, off, on'),
+        ("split-mode", "rows", 'does not accept "rows"; did you mean "row"?'),
+        ("spec-type", "draft-mtp,ngram", 'does not accept "ngram"; did you mean'),
+        ("control-vector-layer-range", "1,2", "takes 2 values, START END: a flag can have only one"),
         ("draft-max", "4", "which says: use --spec-draft-n-max or --spec-ngram-mod-n-max"),
-        ("spec-ngram-size-n", "4", "has been removed from llama-server, which says: use the respective"),
-        ("mlock", True, 'it is load-mode = "mmap+mlock" now (llama.cpp\'s pull requests 20834 and 26135)'),
-        ("no-mmap", True, 'it is load-mode = "none" now'),
-        ("direct-io", True, 'it is load-mode = "dio" now'),
-        ("gpt-oss-20b-default", True, "is not for flags: other keys set gpt-oss-20b-default"),
+        ("spec-ngram-size-n", "4", "was removed from llama-server, which says: use the respective"),
+        ("mlock", True, 'it is now load-mode = "mmap+mlock" (llama.cpp\'s pull requests 20834 and 26135)'),
+        ("no-mmap", True, 'it is now load-mode = "none"'),
+        ("direct-io", True, 'it is now load-mode = "dio"'),
+        ("gpt-oss-20b-default", True, "is not allowed in flags: other keys set gpt-oss-20b-default"),
     ],
 )
 def test_what_the_server_would_refuse_is_refused(flag: str, value: str | bool, essence: str) -> None:
@@ -153,7 +153,7 @@ def test_what_the_server_would_refuse_is_refused(flag: str, value: str | bool, e
     ],
 )
 def test_an_option_that_another_key_sets_is_refused_by_any_name(flag: str, name: str) -> None:
-    assert judge(HELP, {flag: "x"}, own=OWN_FLAGS) == {flag: f"is not for flags: other keys set {name}"}
+    assert judge(HELP, {flag: "x"}, own=OWN_FLAGS) == {flag: f"is not allowed in flags: other keys set {name}"}
 
 
 def test_what_was_removed_is_not_suggested() -> None:
@@ -174,7 +174,7 @@ def test_what_became_another_option_is_of_the_older_version_alone() -> None:
     for old, (new, value, _) in RENAMED.items():
         assert (OLD.find(old) is None, HELP.find(old)) == (False, None)
         assert judge(OLD, {old: True}) == judge(HELP, {new: value}) == {}
-    assert "no option of this llama-server" in judge(OLD, {"load-mode": "mmap"})["load-mode"]
+    assert "not an option of this llama-server" in judge(OLD, {"load-mode": "mmap"})["load-mode"]
 
 
 EVERY_KEY = {
@@ -207,7 +207,7 @@ def test_an_option_of_ours_that_a_version_lacks_is_told() -> None:
 @pytest.mark.parametrize("text", ["", "bash: llama-server: command not found\n", "-x\n", "\n".join(["-"] * 50)])
 def test_a_file_that_is_no_help_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.txt").write_text(text)
-    with pytest.raises(Invalid, match=r"x\.txt: the file: is not what `llama-server --help` prints"):
+    with pytest.raises(Invalid, match=r"x\.txt: the file: is not the output of `llama-server --help`"):
         read(tmp_path / "x.txt")
 
 
@@ -221,10 +221,14 @@ FLAGS_FILE = f"catalog/flags/{file_name('1.0', '0123456')}"
 @pytest.mark.parametrize(
     ("old", "new", "essence"),
     [
-        ('threads = "8"', 'thread = "8"', 'flags.thread is no option of this llama-server; did you mean "threads"?'),
-        ('threads = "8"', 'm = "x"', "flags.m is not for flags: other keys set model"),
-        ('threads = "8"', "no-agent = true", "flags.no-agent is not for flags: other keys set agent"),
-        ("metrics = true", 'metrics = "on"', 'flags.metrics takes no value, so not "on": write true'),
+        (
+            'threads = "8"',
+            'thread = "8"',
+            'flags.thread is not an option of this llama-server; did you mean "threads"?',
+        ),
+        ('threads = "8"', 'm = "x"', "flags.m is not allowed in flags: other keys set model"),
+        ('threads = "8"', "no-agent = true", "flags.no-agent is not allowed in flags: other keys set agent"),
+        ("metrics = true", 'metrics = "on"', 'flags.metrics takes no value: write true instead of "on"'),
     ],
 )
 def test_an_instance_with_a_wrong_flag_is_refused(box: Box, old: str, new: str, essence: str) -> None:
@@ -240,7 +244,7 @@ def test_a_snapshot_beside_the_inventory_lies_over_ours(box: Box) -> None:
     assert len(box.group({"box": entry()})) == 1
     box.write(f"catalog/flags/{HELP_FILE.name}", HELP_FILE.read_text().replace("--metrics ", "--metriks "))
     (line,) = box.refusal()
-    assert 'flags.metrics is no option of this llama-server; did you mean "metriks"?' in line
+    assert 'flags.metrics is not an option of this llama-server; did you mean "metriks"?' in line
 
 
 def test_a_variant_that_no_instance_uses_is_not_judged(box: Box) -> None:
@@ -259,15 +263,17 @@ def test_an_engine_without_a_snapshot_is_refused_where_one_is_needed(box: Box, k
         assert len(box.group({"box": {"mirrors": {"store": ["http://h/"]}, "instances": chat()}})) == 1
         return
     assert box.refusal(instances=chat()) == [
-        f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: nothing says which options plain takes: "
-        f"its `llama-server --help > {box.folder / FLAGS_FILE}` does"
+        f"{box.inventory}: box.instances.chat.variant: llamacpp/cpu: the options of plain are unknown: "
+        f"run its `llama-server --help > {box.folder / FLAGS_FILE}`"
     ]
 
 
 def test_a_snapshot_that_is_none_is_told_with_its_file(box: Box) -> None:
     box.write(FLAGS_FILE, "")
     (line,) = box.refusal(instances=chat())
-    assert line.endswith(f"llamacpp/cpu: {box.folder / FLAGS_FILE}: the file: is not what `llama-server --help` prints")
+    assert line.endswith(
+        f"llamacpp/cpu: {box.folder / FLAGS_FILE}: the file: is not the output of `llama-server --help`"
+    )
 
 
 def test_a_version_without_an_option_that_a_key_needs_is_refused(box: Box) -> None:
@@ -275,11 +281,11 @@ def test_a_version_without_an_option_that_a_key_needs_is_refused(box: Box) -> No
     box.write(FLAGS_FILE, "".join(kept))
     box.write("catalog/box.toml", CATALOG.replace("context = 4096\n", 'context = 4096\nthinking = "on"\n', 1))
     (line,) = box.refusal(instances=chat())
-    assert "llamacpp/cpu: plain cannot be started: --reasoning is no option of this llama-server" in line
+    assert "llamacpp/cpu: plain cannot be started: --reasoning is not an option of this llama-server" in line
 
 
 def test_a_key_and_a_flag_that_set_one_option_are_refused(box: Box) -> None:
     keys = 'context = 4096\nmemory_lock = true\nflags.load-mode = "dio"\n'
     box.write("catalog/box.toml", CATALOG.replace("context = 4096\n", keys, 1))
     (line,) = box.refusal(instances=chat())
-    assert line.endswith("llamacpp/cpu: flags.load-mode is not for flags: other keys set load-mode")
+    assert line.endswith("llamacpp/cpu: flags.load-mode is not allowed in flags: other keys set load-mode")

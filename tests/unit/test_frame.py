@@ -223,7 +223,7 @@ def test_hosts_that_are_all_out_of_reach_are_named(box: Box) -> None:
 @pytest.mark.parametrize(
     ("options", "own", "said"),
     [
-        (["--only=X99"], "", 'no check is called "X99"'),
+        (["--only=X99"], "", 'there is no check "X99"'),
         (["--severity=worse"], "", "worse"),
         ([], OWN.replace("X05", "S01"), "S01 is taken by"),
         ([], OWN.replace("X05", "X01"), "X01 is taken by test_accounts"),
@@ -253,7 +253,7 @@ def test_a_check_is_explained_with_what_it_looks_at_and_cannot_see(box: Box) -> 
     said = catalogue.explained("X01", box.folder / "rig.py")
     assert "the survey's accounts: Users and groups" in said
     assert "disks that lie about themselves" in catalogue.explained("X03", box.folder / "rig.py")
-    with pytest.raises(catalogue.Unknown, match='no check is called "X77"'):
+    with pytest.raises(catalogue.Unknown, match='there is no check "X77"'):
         catalogue.explained("X77", box.folder / "rig.py")
 
 

@@ -126,14 +126,22 @@ def there(path: Path) -> tuple[int, ...] | None:
 @pytest.mark.parametrize(
     ("file", "spoil", "said"),
     [
-        ("ca.key", lambda path: path.write_bytes(b""), "holds no private key"),
-        ("ca.key", lambda path: path.write_bytes(b"\xff\0"), "holds no private key"),
-        ("ca.key", lambda path: path.write_bytes(_locked()), "holds no private key in PEM without a passphrase"),
-        ("ca.key", lambda path: path.write_bytes(_short_rsa()), "holds no key of the curve P-256"),
-        ("ca.key", lambda path: path.chmod(0o640), "can be read by others"),
-        ("ca.key", lambda path: path.unlink(), "is missing: bring it back"),
-        ("ca.crt", lambda path: path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n"), "holds no certificate"),
-        ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is no file"),
+        ("ca.key", lambda path: path.write_bytes(b""), "contains no PEM private key"),
+        ("ca.key", lambda path: path.write_bytes(b"\xff\0"), "contains no PEM private key"),
+        ("ca.key", lambda path: path.write_bytes(_locked()), "contains no PEM private key without a passphrase"),
+        ("ca.key", lambda path: path.write_bytes(_short_rsa()), "contains no P-256 key"),
+        (
+            "ca.key",
+            lambda path: path.chmod(0o640),
+            "is readable by others: `chmod 600` it, or create a new CA if they read it",
+        ),
+        ("ca.key", lambda path: path.unlink(), "is missing: restore it"),
+        (
+            "ca.crt",
+            lambda path: path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n"),
+            "contains no PEM certificate",
+        ),
+        ("ca.crt", lambda path: (path.unlink(), os.mkfifo(path)), "is not a file"),
         ("ca.crt", lambda path: path.write_text(authority.passing(TODAY).pem), "is not the certificate of"),
         ("ca.key", lambda path: path.open("r+b").truncate(1 << 40), "has more than 65536 bytes"),
     ],
@@ -154,9 +162,9 @@ def test_one_that_has_ended_is_refused_and_one_that_is_about_to_signs_no_longer(
     ends = ca.certificate.not_valid_after_utc
     assert ends - TODAY > timedelta(days=3649)
     assert ca.issue(SANS, ends - timedelta(days=40)).certificates
-    with pytest.raises(Broken, match="the authority ends on"):
+    with pytest.raises(Broken, match="the CA expires on"):
         ca.issue(SANS, ends - timedelta(days=29))
-    with pytest.raises(Broken, match="was valid until"):
+    with pytest.raises(Broken, match="expired on"):
         authority.authority(tmp_path / "gateway-ca", ends)
 
 
@@ -178,13 +186,15 @@ def test_a_leaf_is_made_anew_where_it_has_to_be(ca: Authority, tmp_path: Path) -
     there = pair.on_host
     assert ca.reason(there, SANS, TODAY) == ""
     assert ca.reason(there, SANS, TODAY + timedelta(days=59, hours=23)) == ""
-    assert ca.reason(there, SANS, TODAY + timedelta(days=60)).startswith("it ends on")
-    assert ca.reason(there, SANS[:-1], TODAY) == "it has other names"
-    assert ca.reason(None, SANS, TODAY) == "there is none yet"
+    assert ca.reason(there, SANS, TODAY + timedelta(days=60)).startswith("it expires on")
+    assert ca.reason(there, SANS[:-1], TODAY) == "its names differ"
+    assert ca.reason(None, SANS, TODAY) == "none exists yet"
     other = authority.authority(tmp_path / "other", TODAY)
-    assert other.reason(there, SANS, TODAY) == "it is of another authority"
-    assert ca.reason(replace(there, key="0" * 64), SANS, TODAY) == "what is there is no certificate with its key"
-    assert ca.reason(replace(there, key=""), SANS, TODAY) == "what is there is no certificate with its key"
+    assert other.reason(there, SANS, TODAY) == "it was issued by another CA"
+    assert (
+        ca.reason(replace(there, key="0" * 64), SANS, TODAY) == "the existing files are not a certificate with its key"
+    )
+    assert ca.reason(replace(there, key=""), SANS, TODAY) == "the existing files are not a certificate with its key"
     for head in HOSTILE:
         assert ca.reason(FoundFile(head, there.key), SANS, TODAY)
         assert ca.reason(FoundFile(f"key {there.key}\n{head}", there.key), SANS, TODAY)
@@ -242,7 +252,7 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
     assert refusal(TODAY - timedelta(days=1))[1].startswith(f"{cert} is valid from ")
     assert refusal(wanted=(*SANS, "door.lan"))[1].startswith(f"{cert} is not for door.lan; it is for ")
     Path(cert).write_text(pair.certificates + other.certificates)
-    assert refusal() == ("cert_file", f"{cert}: each certificate must be signed by the one after it")
+    assert refusal() == ("cert_file", f"{cert}: each certificate must be signed by the next one")
     Path(cert).write_text(other.certificates)
     assert refusal() == ("key_file", f"{key} is not the key of the first certificate in {cert}")
     for path, field in ((Path(cert), "cert_file"), (Path(key), "key_file")):
@@ -252,7 +262,7 @@ def test_a_pair_that_cannot_be_used_is_refused_with_the_file(ca: Authority, tmp_
         for make in (lambda path: None, os.mkfifo):
             make(path)
             found, said = refusal()
-            assert (found, said.startswith(f"{path} is no file")) == (field, True), said
+            assert (found, said.startswith(f"{path} is not a file")) == (field, True), said
         path.unlink()
         written(tmp_path, pair)
 

@@ -81,7 +81,7 @@ def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> 
     ],
 )
 def test_what_is_more_than_a_word_is_refused(key: str, value: object) -> None:
-    with pytest.raises(ValueError, match="not one word"):
+    with pytest.raises(ValueError, match="not a single configuration word"):
         replace(DOOR, **{key: value})
 
 

@@ -50,11 +50,12 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
 @pytest.mark.parametrize(
     ("gateway", "said"),
     [
-        ({"listeners": {}}, "gateway.listeners: {} is refused: must be a table that is not empty"),
+        ({"listeners": {}}, "gateway.listeners: {} is refused: must be a non-empty table"),
         ({"listeners": {"lan": {"port": 8000}}}, "gateway.listeners.lan.address: missing"),
         (
             {"listeners": {"lan": LAN["lan"] | {"port": 8020}}},
-            "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: give one another",
+            "gateway.listeners.lan.port: 8020 is the port of instance chat on the loopback interface: "
+            "change one of them",
         ),
         (
             {"listeners": LAN | {"all": {"address": "::", "port": 8000}}},
@@ -66,23 +67,23 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chta"]}}},
-            'gateway.models.fast.instances: no instance is called "chta"; did you mean "chat"?',
+            'gateway.models.fast.instances: there is no instance "chta"; did you mean "chat"?',
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chat", "chat"]}}},
-            "gateway.models.fast.instances: an instance is named twice",
+            "gateway.models.fast.instances: an instance is listed twice",
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"gpt-4o": "fats"}},
-            'gateway.aliases.gpt-4o: no model is called "fats"; did you mean "fast"?',
+            'gateway.aliases.gpt-4o: there is no model "fats"; did you mean "fast"?',
         ),
         (
             {"listeners": LAN, "models": {"fast": {"instances": ["chat"]}}, "aliases": {"fast": "fast"}},
-            "gateway.aliases.fast: fast is a model's own name here",
+            "gateway.aliases.fast: fast is already a model name",
         ),
         (
             {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}},
-            'gateway.listeners.lan.models: no model is called "gpt-4o"; allowed: small',
+            'gateway.listeners.lan.models: there is no model "gpt-4o"; allowed: small',
         ),
         (
             {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"]}}},
@@ -121,7 +122,7 @@ def test_certificates_that_cannot_be_used_are_refused_before_any_host_is_touched
 def test_all_addresses_have_no_name_for_a_certificate(box: Box) -> None:
     listener = {"address": "::", "port": 8443, "tls": True}
     (line,) = box.refusal(instances=TWINS, gateway={"listeners": {"tls": listener}})
-    assert "names that clients call it by" in line
+    assert "given names for the certificate" in line
 
 
 def test_two_variants_of_a_model_are_not_one_name(box: Box) -> None:
@@ -130,12 +131,12 @@ def test_two_variants_of_a_model_are_not_one_name(box: Box) -> None:
         gateway={"listeners": LAN},
     )
     assert len(lines) == 1
-    assert "which are not equal: name what each is called here" in lines[0]
+    assert "which differ: name each of them here" in lines[0]
 
 
 def test_a_gateway_without_instances_is_refused(box: Box) -> None:
     (line,) = box.refusal(instances={}, gateway={"listeners": LAN})
-    assert line == f"{box.inventory}: box.gateway: the rig declares no instances: nothing answers behind it"
+    assert line == f"{box.inventory}: box.gateway: the rig declares no instances: there is nothing to serve"
 
 
 def test_shared_weights_keep_their_port(box: Box) -> None:
@@ -156,15 +157,15 @@ def test_all_of_ipv6_is_all_there_is() -> None:
     [
         (
             {"address": "0.0.0.0", "keys": False},
-            "whoever reaches this host by network, without a key, may use model; "
-            "plain HTTP: prompts and answers can be read on the way",
+            "everyone who reaches this host over the network, without a key, may use model; "
+            "plain HTTP: prompts and answers are sent in the clear",
         ),
         (
             {"address": "192.0.2.7"},
-            "whoever reaches this host by network, with a key, may use model; "
-            "plain HTTP: prompts and answers can be read on the way, keys too",
+            "everyone who reaches this host over the network, with a key, may use model; "
+            "plain HTTP: prompts and answers are sent in the clear, including keys",
         ),
-        ({"address": "::1", "tls": True}, "this host alone, with a key, may use model; TLS"),
+        ({"address": "::1", "tls": True}, "only this host, with a key, may use model; TLS"),
     ],
 )
 def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str) -> None:

@@ -357,7 +357,7 @@ def test_files_of_the_operators_are_brought_and_compared(
     (tmp_path / "own.key").unlink()
     (refused,) = gateway.certificates._inner(rig=host.rig, wanted=wanted)
     done = host.sh(refused.get_raw_value())
-    assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key is no file")
+    assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key is not a file")
 
 
 def test_pairs_go_when_no_generation_has_their_listener(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def test_pairs_go_when_no_generation_has_their_listener(host: GatewayHost, monke
 
 def test_what_a_host_tells_of_it_is_matched_whole() -> None:
     for output in ([], ["e30="], [""]):
-        with pytest.raises(ValueError, match=r"the host told nothing|what the host told was cut off"):
+        with pytest.raises(ValueError, match=r"the host reported nothing|the host's report was cut off"):
             given.parse(output)
 
 

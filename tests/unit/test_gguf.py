@@ -32,7 +32,7 @@ def test_a_model_that_the_formats_own_library_has_written_is_whole(tmp_path: Pat
     assert found.architecture == "llama"
     assert found.cache == Cache(keys=found.cache.keys, values=found.cache.keys) if found.cache else False
     assert 0 < found.off_card < len(content)
-    assert broken(content[:-1]).startswith("is cut: its header says")
+    assert broken(content[:-1]).startswith("is truncated: its header implies")
 
 
 def test_what_is_longer_than_its_tensors_is_whole() -> None:
@@ -48,44 +48,47 @@ def test_of_few_bytes_more_are_asked_for(count: int) -> None:
 
 def test_every_cut_of_a_file_is_seen() -> None:
     content = gguf(64, {"tokenizer.ggml.tokens": ["a", "b"], "llama.block_count": 1})
-    assert {broken(content[:end])[:6] for end in range(4, len(content))} == {"is cut"}
+    assert {broken(content[:end])[:12] for end in range(4, len(content))} == {"is truncated"}
 
 
 PAIR = text("a") + struct.pack("<I", ARRAY)
 LIES = {
-    "another format": (b"PK\x03\x04" + bytes(60), "has no header of GGUF"),
-    "the first version": (header([], [], version=1), "is GGUF of version 1, and not of 2 or 3"),
-    "the other byte order": (header([], [], version=0x03000000), "is GGUF of version 50331648"),
+    "another format": (b"PK\x03\x04" + bytes(60), "has no GGUF header"),
+    "the first version": (header([], [], version=1), "is GGUF version 1, not 2 or 3"),
+    "the other byte order": (header([], [], version=0x03000000), "is GGUF version 50331648"),
     "no tensors": (header([NAMED], []), "has no tensors"),
-    "many tensors": (b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 0), "it says 1099511627776 tensors"),
-    "many keys": (b"GGUF" + struct.pack("<IQQ", 3, 1, 1 << 63), "it says 9223372036854775808 keys"),
-    "a long key": (header([struct.pack("<Q", 1 << 20)], []), "it says 1048576 bytes of one text"),
+    "many tensors": (b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 0), "header: 1099511627776 tensors"),
+    "many keys": (b"GGUF" + struct.pack("<IQQ", 3, 1, 1 << 63), "header: 9223372036854775808 keys"),
+    "a long key": (header([struct.pack("<Q", 1 << 20)], []), "header: 1048576 bytes of one text"),
     "a long text": (header([text("a") + struct.pack("<IQ", STRING, 1 << 62)], []), "bytes of one text"),
     "a long list": (header([PAIR + struct.pack("<IQ", U32, 1 << 62)], []), "items of one list"),
-    "a list of a length that the file has not": (header([PAIR + struct.pack("<IQ", U32, 1 << 20)], []), "is cut"),
-    "a list of lists": (header([PAIR + struct.pack("<IQ", ARRAY, 1)], []), "it has a list of type 9"),
-    "a type of value that is none": (header([text("a") + struct.pack("<I", 13)], []), "it has a value of type 13"),
+    "a list of a length that the file has not": (header([PAIR + struct.pack("<IQ", U32, 1 << 20)], []), "is truncated"),
+    "a list of lists": (header([PAIR + struct.pack("<IQ", ARRAY, 1)], []), "a list of type 9"),
+    "a type of value that is none": (header([text("a") + struct.pack("<I", 13)], []), "a value of type 13"),
     "a key twice": (header([NAMED, NAMED], []), "has the key 'general.architecture' twice"),
     "a key without a name": (header([text("") + value(1)], []), "has a key without a name"),
-    "a long name": (header([NAMED], [tensor("a" * 64, 0, [32])]), "it says 64 bytes of one text"),
-    "many dimensions": (header([NAMED], [tensor("a", 0, [1] * 5)]), "a tensor has 5 dimensions"),
+    "a long name": (header([NAMED], [tensor("a" * 64, 0, [32])]), "header: 64 bytes of one text"),
+    "many dimensions": (header([NAMED], [tensor("a", 0, [1] * 5)]), "a tensor with 5 dimensions"),
     "a tensor twice": (header([NAMED], [tensor("a", 0, [1]), tensor("a", 32, [1])]), "has a tensor twice"),
-    "a half block": (header([NAMED], [tensor("a", 0, [16], Q4_0)]), "'a' has rows of 16, and blocks of 32"),
-    "a block without a row": (header([NAMED], [tensor("a", 0, [], Q4_0)]), "'a' has rows of 1, and blocks of 32"),
+    "a half block": (header([NAMED], [tensor("a", 0, [16], Q4_0)]), "'a' has rows of 16, but blocks of 32"),
+    "a block without a row": (header([NAMED], [tensor("a", 0, [], Q4_0)]), "'a' has rows of 1, but blocks of 32"),
     "odd alignment": (
         header([text("general.alignment") + value(3)], [tensor("a", 0, [1])]),
-        "it aligns tensors at 3 bytes",
+        "alignment 3",
     ),
-    "a tensor between": (aligned(header([NAMED], [tensor("a", 1, [1])])) + bytes(64), "has 'a' at 1, and tensors"),
+    "a tensor between": (aligned(header([NAMED], [tensor("a", 1, [1])])) + bytes(64), "has 'a' at 1, not a multiple"),
     "one place for two": (
         aligned(header([NAMED], [tensor("a", 0, [16], F32), tensor("b", 32, [1])])) + bytes(640),
-        "has 'a' and 'b' in one place",
+        "has 'a' and 'b' overlapping",
     ),
-    "a tensor behind its end": (aligned(header([NAMED], [tensor("a", 1 << 20, [1])])) + bytes(64), "is cut"),
-    "one that is too long": (aligned(header([NAMED], [tensor("a", 0, [1 << 40, 1 << 40])])) + bytes(64), "is cut"),
+    "a tensor behind its end": (aligned(header([NAMED], [tensor("a", 1 << 20, [1])])) + bytes(64), "is truncated"),
+    "one that is too long": (
+        aligned(header([NAMED], [tensor("a", 0, [1 << 40, 1 << 40])])) + bytes(64),
+        "is truncated",
+    ),
     "a name that writes on the terminal": (
         aligned(header([text("general.architecture") + value("\x1b[2J")], [tensor("a", 0, [0])])),
-        "says of itself what no model does",
+        "has impossible model metadata",
     ),
 }
 

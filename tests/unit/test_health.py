@@ -84,7 +84,7 @@ def test_states_are_told_apart(found: Health, state: str, note: str) -> None:
 def test_what_a_log_betrays_comes_with_what_helps() -> None:
     lines = ("an illegal memory access was encountered at x", "Cannot use FA version 2", "all is well")
     (error,) = judged(UNIT, ENGINE, "", *lines).errors
-    assert error.startswith("an illegal memory access was encountered: a kernel went wrong")
+    assert error.startswith("an illegal memory access was encountered: a kernel failed")
 
 
 def test_tokens_a_second_are_those_of_the_look() -> None:

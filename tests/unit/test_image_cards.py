@@ -29,7 +29,7 @@ def test_cards_without_what_brings_their_spec_are_refused_with_the_cure() -> Non
     ((key, text),) = refused(None)
     assert key == "instances.chat.variant"
     assert text.startswith("image/sample: ")
-    assert 'declare "containers": {"engines": ["podman"]}, or "docker" where' in text
+    assert 'declare "containers": {"engines": ["podman"]}, or "docker" if' in text
 
 
 def test_it_is_refused_while_the_inventory_loads(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "a disk": (lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/sda"])), "I06", "/dev/sda"),
     "a card less": (lambda: told(replace(FOUND, devices=CARDS[1:])), "I06", "none of /dev/nvidia0"),
     "another's card": (lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])), "I06", "/dev/nvidia3"),
-    "another's card in place of its own": (
+    "another's card instead of its own": (
         lambda: told(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])),
         "I06",
         "/dev/nvidia3; none of /dev/nvidia0",

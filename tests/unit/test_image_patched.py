@@ -60,7 +60,7 @@ class Store:
         """What comes out of it."""
         done = self.run(into, *paths)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert bool(done.stdout) == ("is no plain file of the image" in done.stdout)
+        assert bool(done.stdout) == ("is not a regular file of the image" in done.stdout)
         return {str(one.relative_to(into)): one.read_text() for one in into.rglob("*") if one.is_file()}
 
 
@@ -97,22 +97,24 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
 @pytest.mark.parametrize(
     ("layers", "said"),
     [
-        ([{PATH: "one"}, {NATIVE: "x"}], f"{PATH} is never imported: {NATIVE[5:]} is in its place\n"),
+        ([{PATH: "one"}, {NATIVE: "x"}], f"{PATH} is never imported: {NATIVE[5:]} takes precedence\n"),
         (
             [{PATH: "one", "vllm/words/__init__.py": "x"}],
-            f"{PATH} is never imported: words/__init__.py is in its place\n",
+            f"{PATH} is never imported: words/__init__.py takes precedence\n",
         ),
         (
             [{PATH: "one", COMPILED: UNCHECKED}],
-            f"{PATH} is never read: {COMPILED[5:]} is believed whatever its source is\n",
+            f"{PATH} is never read: {COMPILED[5:]} is used regardless of its source\n",
         ),
         ([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: CHECKED}], ""),
         ([{PATH: "one", COMPILED: "-> /dev/zero"}], ""),
         ([{PATH: "one", "vllm/words/x.py": "x", "vllm/swords.so": "x"}], ""),
-        ([{"vllm/words.so": "x"}, {"vllm": "no folder any more"}], f"{SITE}/{PATH} is no plain file of the image"),
+        ([{"vllm/words.so": "x"}, {"vllm": "no folder any more"}], f"{SITE}/{PATH} is not a regular file of the image"),
         pytest.param([{PATH: "one", NATIVE: "x"}, {NATIVE: None}], "", marks=needs_root),
         pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: None}], "", marks=needs_root),
-        pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is no plain file", marks=needs_root),
+        pytest.param(
+            [{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file", marks=needs_root
+        ),
     ],
 )
 def test_what_python_would_load_in_its_place_is_refused(
@@ -150,7 +152,7 @@ def test_where_its_packages_are_is_an_input_of_what_is_patched_alone() -> None:
 
 
 def test_a_patched_one_says_where_its_packages_are() -> None:
-    with pytest.raises(ValueError, match="given site: where the packages are"):
+    with pytest.raises(ValueError, match="given site: the folder of the packages"):
         Engine(kind="image", image="served", serves="vllm", version="0.21.0", patches=("louder",))
 
 
@@ -160,4 +162,4 @@ def test_a_file_that_is_not_in_it_is_not_brought() -> None:
     keys = one.keys.model_copy(update={"targets": (target.model_copy(update={"before": None}),)})
     (box,) = rig(served(patches=(replace(one, keys=keys),))).instances
     found = KIND.refusals(box, rig().roots, Path("/"))
-    assert found[0] == "patch louder brings demo/words.py: of an image, patches change files that are in it"
+    assert found[0] == "patch louder adds demo/words.py: in an image, patches can only change existing files"

@@ -84,14 +84,14 @@ def declared(path: Path) -> dict[str, Any]:
         (["ops@box:65536"], "ssh_port 65536 is refused"),
         (["ops@box:22x"], "ssh_port '22x' is refused"),
         (["ops@box:22\n"], "ssh_port '22\\n' is refused"),
-        (["ops@box", "--name", "../x"], "--name '../x' is refused: must be small letters"),
+        (["ops@box", "--name", "../x"], "--name '../x' is refused: must be at most 48 lowercase letters"),
         (["ops@box", "--name", "a\nb"], "--name 'a\\nb' is refused"),
         (["ops@box", "--name", ""], "--name '' is refused"),
         (["ops@box", "--port", "80"], "--port 80 is refused: must be from 1024 to 65535"),
-        (["ops@box", "--key", "gone"], "--key: gone is no file"),
+        (["ops@box", "--key", "gone"], "--key: gone is not a file"),
         (["ops@box", "--key", "-gone"], "ssh_key '-gone' is refused: must be a path"),
         (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
-        (["ops@box", "--variant", "llamacpp/tow"], 'no variant is called "llamacpp/tow"; did you mean "llamacpp/two"?'),
+        (["ops@box", "--variant", "llamacpp/tow"], 'there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?'),
         (["ops@box", "--output", "gone/rig.py"], "there is no folder gone"),
         (["ops@box", "--output", "key"], "key is there already"),
         (["ops@box", "--output", "a\nb.py"], "--output 'a\\nb.py' is refused"),
@@ -212,7 +212,7 @@ def test_a_file_that_appears_in_the_meantime_is_not_overwritten(
     ("options", "said"),
     [
         (["--port", "8020"], "--port 8020 is taken on box; 8021 is free"),
-        (["--variant", "llamacpp/demo"], "does not fit this box: the lock's tiny-rig 1 has no address"),
+        (["--variant", "llamacpp/demo"], "does not fit this box: tiny-rig 1 of the lock has no address"),
     ],
 )
 def test_what_does_not_fit_the_box_is_refused(init: Init, box: Box, options: list[str], said: str) -> None:

@@ -50,7 +50,7 @@ def test_what_the_box_is_for_is_asked_as_variants_asks_or_an_option_or_nothing_y
 @pytest.mark.usefixtures("looked")
 def test_what_answers_is_listed_with_its_reason_and_what_is_known_of_it(init: Init) -> None:
     shown = init("root@box", answer="2\n1\n2\n0\n").output
-    assert "  4  as much as one card can" in shown
+    assert "  4  the most that one card can do" in shown
     assert "How many of 2 free cards?" in shown
     assert "  1  llamacpp/65k: cards 2, 1 at once with 65536 tokens each; derived\n     Headroom" in shown
     # it answers another workload, and a need that was not asked for
@@ -92,11 +92,11 @@ def test_options_that_do_not_go_together_are_refused_before_connecting(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--need", "throughput", "--cards", "0"], "matches; docs/adding-a-model.md says how to add one"),
-        (["--workload", "translation", "--need", "context"], "matches; for these cards there are vllm/dual, "),
+        (["--need", "throughput", "--cards", "0"], "matches; see docs/adding-a-model.md to add one"),
+        (["--workload", "translation", "--need", "context"], "matches; for these cards: vllm/dual, "),
         (
             ["--need", "throughput", "--workload", "agents", "--cards", "1"],
-            "for these cards there are llamacpp/default",
+            "for these cards: llamacpp/default",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_the_key_that_was_found_is_shown_written_and_held_to(
     assert (COMPARE in done.output) == (expected is None and not words)
     assert sent == [str(KEY)]
     assert declared(box.folder / "box.py")["ssh_host_key"] == str(KEY)
-    assert f"# No other key is accepted: {KEY.fingerprint}" in (box.folder / "box.py").read_text()
+    assert f"# The only accepted key: {KEY.fingerprint}" in (box.folder / "box.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,15 @@ def asked(data: dict[str, object], **changes: object) -> Input:
         (TOOLS, {"version": "1"}, "an environment"),
         (TOOLS, {"file": "a.whl"}, "an environment"),
         (TOOLS, {"sources": ["index:tool"]}, "an environment"),
-        *((TOOLS, {"requirements": [text]}, "a Python requirement") for text in ("-r x", "a @ http://h/a", "a b")),
-        (TOOLS, {"requirements": ["--index-url=http://h"]}, "a Python requirement"),
+        *((TOOLS, {"requirements": [text]}, "Python requirement") for text in ("-r x", "a @ http://h/a", "a b")),
+        (TOOLS, {"requirements": ["--index-url=http://h"]}, "Python requirement"),
         (TOOLS, {"requirements": ["a\n--pre"]}, "on one line"),
         (DRIVER, {"version": None}, "packages of an archive: version and sources, nothing else"),
         (DRIVER, {"sources": None}, "packages of an archive: version and sources, nothing else"),
         (DRIVER, {"file": "a.deb"}, "packages of an archive: version and sources, nothing else"),
         (DRIVER, {"requirements": ["a"]}, "packages of an archive: version and sources, nothing else"),
-        (DRIVER, {"version": "595"}, "of a driver's own version, such as 595.91.07, not 595"),
-        (DRIVER, {"version": "595.91.07-1"}, "of a driver's own version, such as 595.91.07, not 595.91.07-1"),
+        (DRIVER, {"version": "595"}, "with a driver's own version, such as 595.91.07, not 595"),
+        (DRIVER, {"version": "595.91.07-1"}, "with a driver's own version, such as 595.91.07, not 595.91.07-1"),
         (
             DRIVER,
             {"sources": ["https://h/a/"]},
@@ -108,7 +108,7 @@ def test_only_the_index_knows_what_its_file_is_called() -> None:
         (TOOLS | {"requirements": ["a_B[x]==1.0"]}, [wheel("a-b")], ""),
         (DRIVER, [], "is not locked"),
         (DRIVER, DRIVER_ROWS, ""),
-        (DRIVER, DRIVER_ROWS[:2], "is locked without the key of its archive"),
+        (DRIVER, DRIVER_ROWS[:2], "is locked without its archive's key"),
         (DRIVER | {"version": "595.99"}, DRIVER_ROWS, "is locked with version 595.91.07, not 595.99"),
         (DRIVER, [*DRIVER_ROWS, deb("libcuda1", "595.99-1")], "is locked with no version, not 595.91.07"),
         (DRIVER | {"sources": ["apt:main"]}, DRIVER_ROWS, "is locked with sources nvidia:debian13/x86_64/libcuda1"),
@@ -167,7 +167,7 @@ def test_an_input_of_another_kind_is_refused(box: Box) -> None:
 def test_what_is_no_weight_is_not_offered_as_one(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('[models.small]\nfile = "small"', '[models.small]\nfile = "smal"'))
     (line,) = box.refusal(instances=chat())
-    assert 'no locked weight is called "smal"; did you mean "small"?; allowed: ' in line
+    assert 'there is no locked weight "smal"; did you mean "small"?; allowed: ' in line
     assert "engine-source" not in line
 
 
@@ -190,7 +190,7 @@ def test_for_locking_a_rig_is_refused_all_but_the_lock(box: Box) -> None:
         assert load(data["rig"]).weights[0].file == "small-q4.gguf"
         with pytest.raises(SystemExit) as ended:
             box.group({"box": entry(mirrors={}, cards=["turin", "ampere"])})
-    assert 'no card is called "turin"' in str(ended.value.code)
+    assert 'there is no card "turin"' in str(ended.value.code)
     assert "has no address" in str(ended.value.code)
     assert len(box.refusal(instances=chat())) == 1
 

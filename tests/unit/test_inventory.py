@@ -27,7 +27,7 @@ def test_a_valid_inventory_becomes_a_group_of_hosts_with_their_rigs(box: Box) ->
 def test_an_inventory_without_entries_is_refused(box: Box, entries: object) -> None:
     with pytest.raises(SystemExit) as ended:
         box.group(entries)
-    assert str(ended.value.code).startswith(f"{box.inventory}: hosts(): must be a table of at least one rig")
+    assert str(ended.value.code).startswith(f"{box.inventory}: hosts(): must be a table with at least one rig")
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 5, [("cards", [])]], ids=repr)
@@ -62,7 +62,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(
 
 def test_a_password_has_no_place_in_an_inventory(box: Box) -> None:
     text = "\n".join(box.refusal(ssh_password="hunter2-hunter2"))
-    assert text.endswith("box.ssh_password: unknown key; passwords are not among the keys: use an SSH key")
+    assert text.endswith("box.ssh_password: unknown key; passwords are not supported: use an SSH key")
     assert "hunter2" not in text
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_type_or_value_is_refused_with_file_and_key(box: Box, changes: d
     assert any(line.startswith(f"{box.inventory}: {place}: ") for line in lines), lines
 
 
-NAME_RULE = "small letters, digits and dashes, at most 48"
+NAME_RULE = "at most 48 lowercase letters, digits and dashes"
 HOSTILE = ["x\n", "x y", "x'", 'x"', "%n", "-x", "../x", "$(id)", "`id`", "x;id", "x\0", "\x1b[31m", "é", "\u2028", ""]
 FIELDS = {
     "cards": lambda text: {"cards": [text]},
@@ -262,12 +262,12 @@ def test_an_inventory_that_is_a_link_has_the_folders_beside_the_file_itself(box:
     "data", [None, "rig", [], {}, {"name": "a"}, {"name": "a", "inventory": "x", "entry": {}, "z": 1}]
 )
 def test_host_data_that_was_overridden_is_refused(data: object) -> None:
-    with pytest.raises(Invalid, match=r"host data: rig: is not what .* made"):
+    with pytest.raises(Invalid, match=r"host data: rig: was not made by .*"):
         load(data)
 
 
 def test_an_overridden_entry_is_validated_again(box: Box) -> None:
     ((_, data),) = box.group({"box": entry()})
     changed = dict(data["rig"]) | {"entry": {"cards": ["turin"]}}  # type: ignore[call-overload]
-    with pytest.raises(Invalid, match='no card is called "turin"; did you mean "turing"'):
+    with pytest.raises(Invalid, match='there is no card "turin"; did you mean "turing"'):
         load(changed)

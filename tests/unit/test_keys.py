@@ -39,14 +39,14 @@ def test_a_key_is_the_only_line_of_its_file(tmp_path: Path, end: str) -> None:
 def test_what_cannot_go_into_a_header_is_no_key_and_is_not_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"holds no key|cannot be read") as caught:
+    with pytest.raises(ValueError, match=r"contains no key|cannot be read") as caught:
         keys.read(str(path))
     assert "0123456789" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "gone", tmp_path):
-        with pytest.raises(ValueError, match="is no file"):
+        with pytest.raises(ValueError, match="is not a file"):
             keys.read(str(path))
 
 
@@ -54,7 +54,7 @@ def test_what_would_never_end_is_no_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (str(pipe), "/dev/zero"):
-        with pytest.raises(ValueError, match="is no file"):
+        with pytest.raises(ValueError, match="is not a file"):
             keys.read(path)
 
 
@@ -71,7 +71,7 @@ def test_the_longest_key_is_taken_and_a_longer_one_is_not_cut(tmp_path: Path) ->
     path.write_text("a" * (keys.MAXIMUM - 1) + "\n")
     assert len(keys.read(str(path))) == keys.MAXIMUM - 1
     path.write_text("a" * (keys.MAXIMUM + 1))
-    with pytest.raises(ValueError, match="holds no key"):
+    with pytest.raises(ValueError, match="contains no key"):
         keys.read(str(path))
 
 
@@ -79,14 +79,14 @@ def test_a_token_is_called_one(box: Box) -> None:
     (box.folder / "token").write_text("hf_short\n")
     (line,) = box.refusal(hub_token_file="token")
     assert line.startswith(
-        f"{box.inventory}: box.hub_token_file: {box.folder}/token holds no token: one line of at least"
+        f"{box.inventory}: box.hub_token_file: {box.folder}/token contains no token: must be one line of at least"
     )
 
 
 def test_a_key_in_the_home_of_nobody_is_refused_in_words(box: Box) -> None:
     (line,) = box.refusal(instances=chat(api_key_file="~nobody-at-all/key"))
     place = f"{box.inventory}: box.instances.chat.api_key_file"
-    assert line == f"{place}: ~nobody-at-all/key is no file; no folder ~nobody-at-all"
+    assert line == f"{place}: ~nobody-at-all/key is not a file; no folder ~nobody-at-all"
 
 
 def test_a_key_file_is_found_from_the_inventorys_folder(box: Box) -> None:

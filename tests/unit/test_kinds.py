@@ -105,7 +105,7 @@ def test_the_same_kind_may_be_registered_again_and_another_one_of_its_name_not()
     register(other)
     register(other)
     for kind in (Other(), LlamaCpp()):
-        with pytest.raises(ValueError, match=f"there is already a kind of engine called {kind.name}"):
+        with pytest.raises(ValueError, match=f"a kind of engine named {kind.name}"):
             register(kind)
     assert kinds()["other"] is other
 

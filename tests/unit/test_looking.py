@@ -44,7 +44,7 @@ def test_a_host_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("sudo: a password is required\n", "; it said: sudo: a password is required"),
         ("\x1b[2J", "[2J"),
-        ("", "told nothing"),
+        ("", "reported nothing"),
     ],
     ids=["refused", "steering", "nothing"],
 )

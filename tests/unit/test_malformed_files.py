@@ -17,14 +17,14 @@ from tests.unit.test_malformed import lines
 
 VARIANT = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\n'
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a pipe": (os.mkfifo, "is no file: a pipe, a socket or a device"),
+    "a pipe": (os.mkfifo, "is not a file: a pipe, a socket or a device"),
     "too large": (
         lambda path: path.write_bytes(b"#" * (17 << 20)),
         "has more than 16 MiB",
     ),
     "deep": (lambda path: path.write_text(f"a = {'[' * 5000}{']' * 5000}"), "it is nested too deeply"),
-    "a long number": (lambda path: path.write_text(f"a = {'9' * 5000}"), "a number has more digits than Python reads"),
-    "a folder": (Path.mkdir, "is no file: a folder"),
+    "a long number": (lambda path: path.write_text(f"a = {'9' * 5000}"), "a number has too many digits"),
+    "a folder": (Path.mkdir, "is not a file: a folder"),
     "context": (
         lambda path: path.write_text(f"{VARIANT}context = 1000000000\n"),
         "variants.llamacpp/x.context: 1000000000 is refused: must be at most 100000000",
@@ -53,9 +53,9 @@ def test_a_file_of_the_catalogue_that_cannot_be_used_is_named_and_hides_nothing(
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (os.mkfifo, "is no file: a pipe"),
+        (os.mkfifo, "is not a file: a pipe"),
         (lambda path: path.write_bytes(b"#" * (17 << 20)), "has more than 16 MiB"),
-        (Path.mkdir, "is no file: a folder"),
+        (Path.mkdir, "is not a file: a folder"),
         (lambda path: path.with_name("boxes.py").write_text(""), 'did you mean "'),
     ],
 )
@@ -107,15 +107,15 @@ def deep() -> list[Any]:
 def test_a_value_that_cannot_be_shown_is_refused_nonetheless(box: Box, value: object) -> None:
     told = lines(box, {"box": entry(cards=value, ca_file="gone.pem")})
     assert any(line.startswith("box.cards") and "is refused" in line for line in told)
-    assert any(line.startswith("box.ca_file: gone.pem is no file") for line in told)
+    assert any(line.startswith("box.ca_file: gone.pem is not a file") for line in told)
 
 
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
     [
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", 0o600, ""),
-        ("-----BEGIN OPENSSH PRIVATE KEY-----\n", 0o644, "can be read by others (mode 0644): chmod 600 "),
-        ("ssh-ed25519 AAAA", 0o600, "holds no private key"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\n", 0o644, "is readable by others (mode 0644): chmod 600 "),
+        ("ssh-ed25519 AAAA", 0o600, "contains no PEM private key"),
     ],
 )
 def test_a_private_key_is_judged_before_it_is_used(box: Box, content: str, mode: int, said: str) -> None:
@@ -131,11 +131,11 @@ def test_a_private_key_is_judged_before_it_is_used(box: Box, content: str, mode:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["logs", "{}", "--instance", "chta"], '--instance: no instance is called "chta"; did you mean "chat"?'),
-        (["logs", "{}", "--limit", "bix"], 'no host or group is called "bix"; did you mean "box"?'),
-        (["shell", "{}", "vllm"], 'box: no environment is called "vllm"; allowed: none'),
+        (["logs", "{}", "--instance", "chta"], '--instance: there is no instance "chta"; did you mean "chat"?'),
+        (["logs", "{}", "--limit", "bix"], 'there is no host or group "bix"; did you mean "box"?'),
+        (["shell", "{}", "vllm"], 'box: there is no environment "vllm"; allowed: none'),
         (["models", "{}", "--remove", "name"], "'name' is refused: must be NAME@VERSION"),
-        (["status", "{}", "--limit", "box,bix"], 'no host or group is called "bix"; did you mean "box"?'),
+        (["status", "{}", "--limit", "box,bix"], 'there is no host or group "bix"; did you mean "box"?'),
     ],
 )
 def test_a_verb_refuses_before_it_connects(
@@ -155,5 +155,5 @@ def test_secrets_that_others_can_read_are_warned_of(box: Box) -> None:
         key.chmod(mode)
         done = CliRunner().invoke(main, ["validate", str(box.inventory)])
         assert done.exit_code == 0
-        said = f"box: the API key in {key} can be read by others (mode 0640): chmod 600 {key}"
+        said = f"box: the API key in {key} is readable by others (mode 0640): chmod 600 {key}"
         assert (said in done.output) is warned

@@ -64,9 +64,9 @@ def test_a_folder_stands_for_all_files_of_an_input() -> None:
 
 
 def test_what_is_no_folder_is_refused() -> None:
-    with pytest.raises(Missing, match="single is one file, no folder"):
+    with pytest.raises(Missing, match="single is a single file, not a folder"):
         selection().folder("single")
-    with pytest.raises(Missing, match=r'no locked weight is called "bog".*did you mean "big"'):
+    with pytest.raises(Missing, match=r'there is no locked weight "bog".*did you mean "big"'):
         selection().folder("bog")
 
 
@@ -79,7 +79,7 @@ def test_any_row_stands_for_a_folder_while_the_lock_is_being_made() -> None:
 def test_llama_cpp_takes_no_folder(lenient: bool) -> None:
     with pytest.raises(Missing) as error:
         parts(Model(folder="big"), selection(lenient=lenient))
-    assert str(error.value) == "llama.cpp loads GGUF files: name one of big with file, not the folder"
+    assert str(error.value) == "llama.cpp loads GGUF files: select one of big with file instead of the folder"
 
 
 CONTENTS = [
@@ -116,7 +116,7 @@ def test_a_config_that_was_changed_by_hand_is_refused_though_the_lock_was_sealed
     with pytest.raises(Invalid) as error:
         Lock.load([tmp_path])
     (line,) = str(error.value).splitlines()
-    said = "'{\"a\": 2}' is refused: must be the file of the row's sha256 and size: one of them was changed"
+    said = "'{\"a\": 2}' is refused: must be the file with the row's sha256 and size: one of them was changed"
     assert line.endswith(f"artefact[0].text: {said}")
 
 

@@ -74,7 +74,7 @@ REFUSED = {
     "a path with a mistake": (["q4.gguf"], {"file": "qwen:q5.gguf"}, ['"q5.gguf"', 'did you mean "q4.gguf"']),
     "a part that is missing": ([SPLIT[0], SPLIT[2]], {}, [SPLIT[1], "is not locked", "one of 3 parts"]),
     "an input with a mistake": (["q4.gguf"], {"file": "qwem"}, ['"qwem"', 'did you mean "qwen"']),
-    "what is no GGUF": (["q4.bin", "x.jinja"], {"file": "qwen:q4.bin"}, ["q4.bin is no GGUF file by its name"]),
+    "what is no GGUF": (["q4.bin", "x.jinja"], {"file": "qwen:q4.bin"}, ["q4.bin is not named like a GGUF file"]),
     "two at once": (["q4.gguf"], {"file": "qwem", "draft": "qwen:x.gguf"}, ['"qwem"', '"x.gguf"']),
 }
 
@@ -102,7 +102,7 @@ def test_where_a_file_lies() -> None:
 OTHERWISE: dict[str, tuple[dict[str, Any], str]] = {
     "another repository": ({"repository": "owner/other"}, "from owner/other, not owner/qwen"),
     "other sources": ({"sources": ("hub:owner/qwen",)}, "with sources hub:owner/qwen, not"),
-    "other patterns": ({"selection": "0" * 12}, "or other patterns"),
+    "other patterns": ({"selection": "0" * 12}, "different include and exclude patterns"),
 }
 
 
@@ -114,7 +114,7 @@ def test_what_is_locked_otherwise_is_told(change: dict[str, Any], said: str) -> 
 
 def test_another_revision_is_another_wish_and_a_commit_is_held_to() -> None:
     exact = INPUT.model_copy(update={"version": COMMIT})
-    assert "with another version" in mismatch(exact, [row("q4.gguf")])
+    assert "with a different version" in mismatch(exact, [row("q4.gguf")])
     assert mismatch(exact, [row("q4.gguf", selection=exact.selection)]) == ""
     said = mismatch(exact, [row("q4.gguf", selection=exact.selection, version="b" * 40)])
     assert said == f"is locked with version {'b' * 40}, not {COMMIT}"
@@ -122,7 +122,7 @@ def test_another_revision_is_another_wish_and_a_commit_is_held_to() -> None:
 
 def test_a_repository_is_no_single_file_and_the_other_way_round() -> None:
     single = Input(kind="weight", version=COMMIT, sources=("office:q4.gguf",))
-    assert "as 2 files, not as one" in mismatch(single, [row("a.gguf"), row("b.gguf")])
+    assert "as 2 files, not one" in mismatch(single, [row("a.gguf"), row("b.gguf")])
     assert complaint("qwen", "weight", {"qwen": INPUT}, Lock({}), "rig.py") == (
         "qwen is not locked: run `rigwright lock rig.py`"
     )

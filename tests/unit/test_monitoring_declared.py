@@ -49,7 +49,7 @@ def asked(rig: Rig) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"address": "0.0.0.0"}, "address: '0.0.0.0' is refused: must be an IP address of the host, one alone"),
+        ({"address": "0.0.0.0"}, "address: '0.0.0.0' is refused: must be an IP address of the host, a single one"),
         ({"node_port": 8020}, "node_port: 8020 is already the port of instance chat: choose another"),
         ({"node_port": 8443}, "node_port: 8443 is already the port of the gateway's listener office: choose another"),
         ({"scrapers": ["192.0.2.9/24"]}, "scrapers[0]: '192.0.2.9/24' is refused: must be a network, 192.0.2.0/24"),
@@ -74,7 +74,7 @@ def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Bo
     receivers = {"ops": {"url": "http://192.0.2.1/x", "token_file": "ops.token"}}
     path = box.folder / "ops.token"
     (said,) = refused(box, watch=asking(receivers=receivers))
-    assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} is no file"
+    assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} is not a file"
     path.write_text("0123456789abcdef\n")
     (rig,) = rigs(box, watch=asking(receivers=receivers)).values()
     assert secrets(rig) == {secret_path(rig, "ops.token"): "0123456789abcdef"}

@@ -85,7 +85,7 @@ def test_a_plan_says_what_is_run_and_why(state: State, why: str | None) -> None:
 def test_what_is_not_declared_any_more_goes_with_what_it_has_kept() -> None:
     gone = "it is not declared any more; what it has kept goes, too"
     names = ("node", "prometheus", "alertmanager", "blackbox")
-    assert steps(RIG, settled(declares(ASKS))) == [(f"take away {name}", gone) for name in names]
+    assert steps(RIG, settled(declares(ASKS))) == [(f"remove {name}", gone) for name in names]
     assert steps(declares(TELLS), settled(declares(ASKS))) != []
     assert steps(RIG, NOWHERE) == []
 

@@ -53,7 +53,7 @@ def test_hosts_come_with_their_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", ["", "c", "h1", "_hidden", "ports", "VERSION", "A1", "a1 ", "a[", "all", "a1,"])
 def test_a_limit_that_names_nothing_is_refused_with_the_nearest_name(tmp_path: Path, limit: str) -> None:
     with pytest.raises(
-        click.ClickException, match=f'no host or group is called "{re.escape(limit.rpartition(",")[2])}"'
+        click.ClickException, match=f'there is no host or group "{re.escape(limit.rpartition(",")[2])}"'
     ):
         hosts(tmp_path, GROUPS, limit)
 
@@ -69,7 +69,7 @@ def test_a_limit_that_names_nothing_is_refused_with_the_nearest_name(tmp_path: P
         ("rigs = {'box': {}}", "no hosts"),
         ("rigs = [5]", "no hosts; rigs is not a group, because it contains 5"),
         ("rigs = ['box', None]", "no hosts; rigs is not a group, because it contains None"),
-        ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains a number without end"),
+        ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains an infinite number"),
         ("rigs = [()]", "rigs: () is refused: must be a host's name, or (name, its data)"),
         ("rigs = [('box',)]", "rigs: ('box',) is refused: must be a host's name, or (name, its data)"),
         ("rigs = [('box', None)]", "rigs: ('box', None) is refused: must be a host's name, or (name, its data)"),
@@ -125,7 +125,7 @@ def test_validate_refuses_a_host_that_is_no_rig(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text("rigs = ['box']")
     told = CliRunner().invoke(main, ["validate", str(tmp_path / "rig.py")])
     assert (told.exit_code, told.output.count("\n")) == (2, 1)
-    assert told.output.startswith("Error: box: host data: rig: is not what rigwright.inventory.hosts() made")
+    assert told.output.startswith("Error: box: host data: rig: was not made by rigwright.inventory.hosts()")
 
 
 @pytest.mark.parametrize(

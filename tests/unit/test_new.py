@@ -81,7 +81,7 @@ def test_a_model_of_the_hubs_is_added_without_code(inventory: Path) -> None:
     assert "--ctx-size 262144" in words
     evidence = one.instances[0].variant.evidence
     assert evidence
-    assert evidence.said == "derived from llamacpp/default (the model my-gguf); booted nowhere"
+    assert evidence.said == "derived from llamacpp/default (the model my-gguf); never booted"
 
 
 def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None:
@@ -121,9 +121,9 @@ def test_what_it_is_for_is_written_where_somebody_says_it(inventory: Path) -> No
         (("variant", "sglang/default", "--like", "vllm/dual"), "blocked.sglang/default already exists"),
         (
             ("variant", "vllm/mine", "--like", "vllm/daul"),
-            'no variant is called "vllm/daul"; did you mean "vllm/dual"?',
+            'there is no variant "vllm/daul"; did you mean "vllm/dual"?',
         ),
-        (("variant", "vllm/mine", "--like", "vllm/dual", "--model", "x"), 'no model is called "x"'),
+        (("variant", "vllm/mine", "--like", "vllm/dual", "--model", "x"), 'there is no model "x"'),
         (
             ("variant", "vllm/mine", "--like", "vllm/dual", "--why", "a\nb"),
             "--why 'a\\nb' is refused: must be 1 to 200",

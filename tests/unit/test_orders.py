@@ -89,13 +89,13 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
         ("verb=upgrade keep_weights=true", ["keep_weights: needs verb=remove, not verb=upgrade"]),
         ("verb=remove reboot=true", ["reboot: conflicts with verb=remove"]),
         ("verb=rollback reboot=true", ["reboot: needs driver=true: another generation needs no reboot"]),
-        (f"expect={DIGEST[1:]}", [f"expect: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits that"]),
-        (f"expect=x{DIGEST[1:]}", [f"expect: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits that"]),
-        ("expect=", ["expect: '' is refused: must be the 64 hexadecimal digits that"]),
-        ("expect=5", ["expect: 5 is refused: must be the 64 hexadecimal digits that"]),
+        (f"expect={DIGEST[1:]}", [f"expect: {DIGEST[1:]!r} is refused: must be the 64 hexadecimal digits printed"]),
+        (f"expect=x{DIGEST[1:]}", [f"expect: 'x{DIGEST[1:]}' is refused: must be the 64 hexadecimal digits printed"]),
+        ("expect=", ["expect: '' is refused: must be the 64 hexadecimal digits printed"]),
+        ("expect=5", ["expect: 5 is refused: must be the 64 hexadecimal digits printed"]),
         (f"verb=rollback expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=rollback"]),
         (f"verb=remove expect={DIGEST}", ["expect: needs verb=deploy or upgrade, not verb=remove"]),
-        ("verb=rollback driver=true to=3", ["to: is a generation's number, and conflicts with driver=true"]),
+        ("verb=rollback driver=true to=3", ["to: is a generation number, and conflicts with driver=true"]),
         *(
             (f"switch={one}", [f"switch: {shown} is refused: must be INSTANCE:ENGINE/NAME, an instance and a variant"])
             for one, shown in (
@@ -162,7 +162,7 @@ def test_another_digest_than_was_expected_is_refused_before_a_host_is_asked_anyt
     said = run.stdout + run.stderr
     assert run.returncode == 1, said
     found = load(box.group({"box": entry(cards=[], instances=chat())})[0][1]["rig"]).digest
-    assert f"box: lock and bundle have the digest {spoken(found)}, and {spoken(DIGEST)} is expected: " in said
+    assert f"box: lock and bundle have the digest {spoken(found)}, but {spoken(DIGEST)} is expected: " in said
     assert "Traceback" not in said
     assert host.told == []
 

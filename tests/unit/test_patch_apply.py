@@ -106,7 +106,7 @@ def test_diff_says_in_its_users_language_that_a_line_has_no_end() -> None:
 def test_lines_are_added_at_the_end_and_not_beyond_it() -> None:
     hunks = parse(b"--- a/f\n+++ b/f\n@@ -1,0 +2 @@\n+b\n")["f"]
     assert applied(b"a\n", hunks) == b"a\nb\n"
-    with pytest.raises(Refused, match="line 1: expected a line to add others after, found the file's end"):
+    with pytest.raises(Refused, match="line 1: expected a line to insert after, found the end of the file"):
         applied(b"", hunks)
 
 
@@ -118,24 +118,24 @@ def changed(old: bytes, new: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("diff", "said"),
     [
-        (b"", "changes no file"),
-        (b"hello\n", "line 1 is nothing of a unified diff"),
-        (DIFF[:-1], "last line has no end"),
-        (changed(b"\n", b"\r\n"), "carriage returns"),
+        (b"", "changes no files"),
+        (b"hello\n", "line 1 is not part of a unified text diff"),
+        (DIFF[:-1], "last line is incomplete"),
+        (changed(b"\n", b"\r\n"), "CRLF line endings"),
         (changed(b"+2\n", b"+\x00\n"), "is binary"),
-        (changed(b"+2\n", b"+\xff\n"), "is no UTF-8"),
+        (changed(b"+2\n", b"+\xff\n"), "is not UTF-8"),
         (b"#" * LARGEST + DIFF, "has more than 10,000,000 bytes"),
         (changed(b"pkg/", b"/etc/"), "is absolute"),
-        (changed(b"pkg/", b"../"), "by .."),
-        (changed(b"pkg/", b"x/../../"), "by .."),
-        (changed(b"pkg/", b"p kg/"), "nothing of a unified diff"),
-        (changed(b"b/pkg/numbers.txt\n@@", b"b/pkg/p kg\n@@"), "other characters"),
+        (changed(b"pkg/", b"../"), "with .."),
+        (changed(b"pkg/", b"x/../../"), "with .."),
+        (changed(b"pkg/", b"p kg/"), "is not part of a unified text diff:"),
+        (changed(b"b/pkg/numbers.txt\n@@", b"b/pkg/p kg\n@@"), "characters other than"),
         (changed(b"+++ b/pkg/numbers.txt", b"+++ b/pkg/letters.txt"), "renames pkg/numbers.txt"),
         (changed(b"+++ b/pkg/numbers.txt", b"+++ /dev/null"), "removes a/pkg/numbers.txt"),
         (changed(b"--- a/pkg", b"--- pkg"), "does not name a/PATH and b/PATH"),
         (changed(b"+++ b", b"*** b"), "does not begin with +++"),
-        (changed(b"index ", b"old mode 100644\nnew mode 100755\nindex "), "line 2 is nothing of"),
-        (DIFF + b"GIT binary patch\n", "line 15 is nothing of"),
+        (changed(b"index ", b"old mode 100644\nnew mode 100755\nindex "), "line 2 is not part of"),
+        (DIFF + b"GIT binary patch\n", "line 15 is not part of"),
         (DIFF + DIFF, "pkg/numbers.txt is listed twice"),
         (DIFF[: DIFF.index(b"@@")], "has no hunks"),
         (
@@ -143,13 +143,13 @@ def changed(old: bytes, new: bytes) -> bytes:
             "changes nothing",
         ),
         (changed(b"@@ -7,3", b"@@ -2,3"), "overlaps"),
-        (changed(b"+8,2", b"+9,2"), "does not end where it says"),
-        (changed(b"-1,3 +1,4", b"-0,3 +0,4"), "line 5 begins no hunk"),
-        (changed(b"-1,3 +1,4", b"-1,4 +1,4"), "the hunk of line 5 is cut at line 11"),
-        (changed(b"-1,3 +1,4", b"-1,2 +1,4"), "other numbers of lines"),
-        (changed(b"-7,3 +8,2", b"-7,4 +8,2"), "the hunk of line 11 is cut at line 15"),
-        (changed(b"@@ -1,3 +1,4 @@", b"@@ -1,3 +1,4"), "line 5 begins no hunk"),
-        (changed(b" three\n", b"three\n"), "is cut at line 10"),
+        (changed(b"+8,2", b"+9,2"), "does not end where its header says"),
+        (changed(b"-1,3 +1,4", b"-0,3 +0,4"), "line 5 does not start a hunk"),
+        (changed(b"-1,3 +1,4", b"-1,4 +1,4"), "the hunk at line 5 is truncated at line 11"),
+        (changed(b"-1,3 +1,4", b"-1,2 +1,4"), "a different number of lines"),
+        (changed(b"-7,3 +8,2", b"-7,4 +8,2"), "the hunk at line 11 is truncated at line 15"),
+        (changed(b"@@ -1,3 +1,4 @@", b"@@ -1,3 +1,4"), "line 5 does not start a hunk"),
+        (changed(b" three\n", b"three\n"), "is truncated at line 10"),
     ],
 )
 def test_what_is_not_exactly_a_diff_is_refused(diff: bytes, said: str) -> None:
@@ -163,9 +163,9 @@ def test_what_is_not_exactly_a_diff_is_refused(diff: bytes, said: str) -> None:
     [
         (BEFORE.replace(b"two", b"TWO"), "line 2: expected 'two', found 'TWO'"),
         (b"zero\n" + BEFORE, "line 1: expected 'one', found 'zero'"),
-        (BEFORE[:-5], "line 9: expected 'nine', found the file's end"),
+        (BEFORE[:-5], "line 9: expected 'nine', found the end of the file"),
         (BEFORE[:-1], "line 9: expected 'nine', found 'nine'"),
-        (b"", "line 1: expected 'one', found the file's end"),
+        (b"", "line 1: expected 'one', found the end of the file"),
     ],
 )
 def test_nothing_is_searched_for_nearby(content: bytes, said: str) -> None:
@@ -177,14 +177,14 @@ def test_nothing_is_searched_for_nearby(content: bytes, said: str) -> None:
 @pytest.mark.parametrize(
     ("made", "there", "said"),
     [
-        (patch(), b"other", f"expected {digest(BEFORE)}, found {digest(b'other')}: it is another version"),
+        (patch(), b"other", f"expected {digest(BEFORE)}, found {digest(b'other')}: the patch is for another version"),
         (patch(), None, f"expected {digest(BEFORE)}, found no file"),
         (patch(before=None), BEFORE, f"expected no file, found {digest(BEFORE)}"),
-        (patch(after="0" * 64), BEFORE, f"it becomes {digest(AFTER)}, and the patch says {'0' * 64}"),
+        (patch(after="0" * 64), BEFORE, f"the result is {digest(AFTER)}, but the patch says {'0' * 64}"),
         (patch(path="pkg/other.txt"), BEFORE, "the diff does not change it"),
         (patch(text=BEFORE.decode()), BEFORE, "it changes nothing"),
-        (patch(before=digest(b"a\r\n")), b"a\r\n", "carriage returns"),
-        (patch(text="x" * (LARGEST + 1)), BEFORE, "it becomes 10,000,001 bytes, and 10,000,000 are the most"),
+        (patch(before=digest(b"a\r\n")), b"a\r\n", "CRLF line endings"),
+        (patch(text="x" * (LARGEST + 1)), BEFORE, "the result has 10,000,001 bytes: at most 10,000,000"),
     ],
 )
 def test_bytes_before_and_after_are_the_declared_ones(made: dict[str, Any], there: bytes | None, said: str) -> None:
@@ -260,9 +260,9 @@ def _large(top: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_link, "it is a link, or no plain file"),
-        (_link_above, "pkg is a link, or no folder"),
-        (_folder, "it is a link, or no plain file"),
+        (_link, "it is a link, or not a regular file"),
+        (_link_above, "pkg is a link, or not a directory"),
+        (_folder, "it is a link, or not a regular file"),
         (_large, "it has more than 10,000,000 bytes"),
     ],
 )

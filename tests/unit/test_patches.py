@@ -69,17 +69,17 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
         ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),
         ({"versions": []}, {}, "versions"),
-        ({"targets": []}, {}, "given targets: it changes no file"),
+        ({"targets": []}, {}, "given targets: it changes no files"),
         ({"diff": None}, {}, "given a diff, or a file of demo/words.py"),
         ({"verdict": "included"}, {}, "without diff and targets: its verdict is included"),
         ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "demo/words.py is not changed"),
         ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is listed twice"),
-        ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "words.py/x is below another one of them"),
+        ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "words.py/x is below another of them"),
         ({"targets": [TARGET | {"path": "d" * 201}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "d/" * 500 + "x"}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "/etc/passwd"}]}, {}, "is absolute"),
-        ({"targets": [TARGET | {"path": "demo/../../x"}]}, {}, "by .."),
-        ({"targets": [TARGET | {"path": "demo/a b"}]}, {}, "other characters"),
+        ({"targets": [TARGET | {"path": "demo/../../x"}]}, {}, "with .."),
+        ({"targets": [TARGET | {"path": "demo/a b"}]}, {}, "characters other than"),
         ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "the diff changes demo/words.py: it needs a table"),
         ({"targets": [TARGET | {"path": "demo/others.py"}]}, {}, "does not change it; it changes demo/words.py"),
         ({"targets": [TARGET, WHOLE]}, {"new.py": "x = 2\n"}, f"has SHA-256 {sha256('x = 2' + chr(10))}"),
@@ -87,13 +87,13 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"targets": [TARGET | {"file": "new.py"}, {**WHOLE, "file": None}]}, {"new.py": AFTER}, "whole file is given"),
         ({"diff": "../change.diff"}, {}, "a file name"),
         ({"diff": "other.diff"}, {}, "other.diff is not there"),
-        ({}, {"change.diff": DIFF.replace("\n", "\r\n")}, "carriage returns"),
+        ({}, {"change.diff": DIFF.replace("\n", "\r\n")}, "CRLF line endings"),
         ({}, {"change.diff": "\0"}, "is binary"),
         ({}, {"change.diff": "#" * (LARGEST + 1)}, "has more than 10,000,000 bytes"),
-        ({}, {"change.diff": ""}, "change.diff: it changes no file"),
+        ({}, {"change.diff": ""}, "change.diff: it changes no files"),
         ({}, {"patch.toml": "#" * 1_000_001}, "the file: patch.toml has more than 1,000,000 bytes"),
         ({"targets": [TARGET | {"bfore": "0"}]}, {}, 'targets[0].bfore: unknown key; did you mean "before"?'),
-        ({}, {"change.diff": "nothing\n"}, "change.diff: line 1 is nothing of a unified diff"),
+        ({}, {"change.diff": "nothing\n"}, "change.diff: line 1 is not part of a unified text diff"),
     ],
 )
 def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dict[str, str], said: str) -> None:
@@ -122,15 +122,15 @@ def test_what_is_no_plain_file_is_refused_unread(tmp_path: Path, name: str) -> N
     assert f"{name} is a link" in refused(tmp_path)
     file.unlink()
     os.mkfifo(file)
-    assert f"{name} is no plain file" in refused(tmp_path)
+    assert f"{name} is not a regular file" in refused(tmp_path)
     file.unlink()
     file.mkdir()
-    assert f"{name} is no plain file" in refused(tmp_path)
+    assert f"{name} is not a regular file" in refused(tmp_path)
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "louder")
-    assert "the folder: is none" in refused(tmp_path)
+    assert "the folder: is not a patch" in refused(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,13 +175,16 @@ def patches(tmp_path: Path) -> dict[str, Patch]:
     ("names", "said"),
     [
         (["louder", "more"], []),
-        (["lauder"], ['no patch is called "lauder"; did you mean "louder"?']),
+        (["lauder"], ['there is no patch "lauder"; did you mean "louder"?']),
         (["louder", "louder"], ["patch louder is listed twice"]),
         (["louder", "softer"], ["patches louder and softer both change demo/words.py"]),
-        (["louder", "below"], ["patch below brings demo/words.py/x, which is below a file of another patch"]),
-        (["old", "elsewhere"], ["is for demo 0.9, and the env has 1.0", "is of llama.cpp, and the env has none"]),
+        (["louder", "below"], ["patch below adds demo/words.py/x, which is below a file of another patch"]),
+        (
+            ["old", "elsewhere"],
+            ["is for demo 0.9, but the env has 1.0", "is of llama.cpp, which the env does not have"],
+        ),
         (["included", "impossible"], ["is not needed with demo 1.0: to be heard", "cannot be with demo 1.0"]),
-        (["yours"], ["your own folder of its name has it"]),
+        (["yours"], ["your own folder of that name must contain it"]),
     ],
 )
 def test_an_engine_names_those_that_are_for_it(tmp_path: Path, names: list[str], said: list[str]) -> None:

@@ -63,7 +63,7 @@ def test_tls_is_held_to_the_operators_authority(box: Box, key: str) -> None:
 
 def test_what_is_not_there_is_named(box: Box, key: str) -> None:
     rig = declared(box, office=KEYED)
-    with pytest.raises(NoPlace, match='no listener is called "ofice"; did you mean "office"'):
+    with pytest.raises(NoPlace, match='there is no listener "ofice"; did you mean "office"'):
         at_gateway(rig, rig.instances[0], "ofice", key)
     rig = declared(box)
     with pytest.raises(NoPlace, match="behind no gateway"):

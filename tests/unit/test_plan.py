@@ -88,7 +88,7 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
         {"generations": (kept(1),), "loaded": "x"},
         [
             ("write generation 2", "generation 1 differs"),
-            ("activate generation 2", "systemd has to load it"),
+            ("activate generation 2", "systemd must load it"),
         ],
         (),
     ),

@@ -75,15 +75,15 @@ def refused(folder: Path, plugins: list[str], **changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("plugins", "changes", "said"),
     [
-        (["loader"], {}, 'no plugin is called "loader"; did you mean "louder"?'),
+        (["loader"], {}, 'there is no plugin "loader"; did you mean "louder"?'),
         (["louder", "louder"], {}, "plugin louder is listed twice"),
-        (["louder"], {"input": "luder"}, 'plugin louder: no locked plugin is called "luder"; did you mean "louder"?'),
-        (["louder"], {"of": "other"}, "plugin louder is of other, and env has none"),
-        (["louder"], {"versions": ["2.1"]}, "plugin louder is for demo 2.1, and env has 2.0"),
-        (["louder"], {"distribution": "Demo"}, "plugin louder is the distribution Demo, which is among the packages"),
-        (["louder", "again"], {}, f"plugins louder and again both bring the distribution {NAME}"),
-        (["louder", "again"], {"distribution": "x"}, "plugins louder and again both bring the command louder-serve"),
-        (["louder"], {"commands": ["../x"]}, "plugins.louder.commands[0]: '../x' is refused: must be a program's"),
+        (["louder"], {"input": "luder"}, 'plugin louder: there is no locked plugin "luder"; did you mean "louder"?'),
+        (["louder"], {"of": "other"}, "plugin louder is of other, which env does not have"),
+        (["louder"], {"versions": ["2.1"]}, "plugin louder is for demo 2.1, but env has 2.0"),
+        (["louder"], {"distribution": "Demo"}, "plugin louder is the distribution Demo, which "),
+        (["louder", "again"], {}, f"plugins louder and again both install the distribution {NAME}"),
+        (["louder", "again"], {"distribution": "x"}, "plugins louder and again both install the command louder-serve"),
+        (["louder"], {"commands": ["../x"]}, "plugins.louder.commands[0]: '../x' is refused: must be a program name"),
         (["louder"], {"imports": []}, "plugins.louder.imports"),
         (["louder"], {"launch": "sh"}, "plugins.louder.launch: unknown key"),
     ],
@@ -102,7 +102,7 @@ def test_one_that_fits_is_not_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"sources": ["store:louder.tar.gz"]}, "a file that ends in .whl or .zip, not louder.tar.gz"),
+        ({"sources": ["store:louder.tar.gz"]}, "a .whl or .zip file, not louder.tar.gz"),
         ({"sources": ["index:louder"]}, "the index has sources and wheels, no plugin"),
         ({"version": None}, "a plugin: version and sources"),
     ],

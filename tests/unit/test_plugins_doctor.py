@@ -45,14 +45,14 @@ def test_all_is_well_where_every_line_says_so() -> None:
         (WELL + "GDN interface again: FAILED\n", 0, 3, "gdn: FAIL: GDN interface"),
         (WELL.replace("20: PASS", "20: fine"), 0, 3, "python: neither PASS nor FAIL: Python 3.10.20: fine"),
         (WELL.replace("20: PASS", "20: BYPASSED"), 0, 3, "python: neither PASS nor FAIL"),
-        (WELL.replace("Python", "Pythonic"), 0, 3, "it says nothing of python"),
+        (WELL.replace("Python", "Pythonic"), 0, 3, "it reports nothing for python"),
         (WELL.replace("SM75", "SM86"), 0, 3, "topology: not SM75: Topology: 2 x SM86"),
         (WELL.replace("= 3", "= many"), 0, 3, "guesses: no number: AutoSpec = many"),
-        (WELL, 1, 3, "it ended with status 1"),
-        (WELL, 0, 60, "it did not end within 60 seconds"),
-        (WELL + "x" * LARGEST, 0, 3, "it says more than 65,536 bytes"),
-        ("", 0, 3, "it says nothing of python\nit says nothing of gdn\nit says nothing of topology"),
-        (b"\xff\xfe\x00", 0, 3, "it says nothing of python"),
+        (WELL, 1, 3, "it exited with status 1"),
+        (WELL, 0, 60, "it did not finish within 60 seconds"),
+        (WELL + "x" * LARGEST, 0, 3, "it prints more than 65,536 bytes"),
+        ("", 0, 3, "it reports nothing for python\nit reports nothing for gdn\nit reports nothing for topology"),
+        (b"\xff\xfe\x00", 0, 3, "it reports nothing for python"),
     ],
 )
 def test_what_is_not_well_is_named(said: str | bytes, status: int, seconds: int, reason: str) -> None:
@@ -79,11 +79,11 @@ def test_lines_are_as_a_reader_of_a_terminal_sees_them(said: str, seen: list[str
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"command": "sh"}, "a doctor whose command is among its commands, not sh"),
-        ({"lines": {"x": {"says": "x", "bare": False}}}, "at least one that is said without a model"),
-        ({"lines": {}}, "at least one that is said without a model"),
-        ({"lines": {"x": {"says": "x", "kind": "text"}}}, "given holds where its kind is text"),
-        ({"lines": {"x": {"says": "x", "holds": "y"}}}, "given holds where its kind is text"),
+        ({"command": "sh"}, "a doctor whose command is one of its commands, not sh"),
+        ({"lines": {"x": {"says": "x", "bare": False}}}, "at least one that is reported without a model"),
+        ({"lines": {}}, "at least one that is reported without a model"),
+        ({"lines": {"x": {"says": "x", "kind": "text"}}}, "given holds if, and only if, its kind is text"),
+        ({"lines": {"x": {"says": "x", "holds": "y"}}}, "given holds if, and only if, its kind is text"),
         ({"seconds": 0}, "greater than or equal to 1"),
     ],
 )
@@ -109,7 +109,7 @@ def test_it_is_made_anew_where_anything_of_it_is_another() -> None:
 
 def test_the_plan_says_that_it_is_asked() -> None:
     one = examined()
-    assert "is switched to once louder-doctor has found all well" in one.kind.notes(one)
+    assert "is switched to once louder-doctor passes" in one.kind.notes(one)
 
 
 RUNNER = """#!/bin/sh
@@ -165,10 +165,10 @@ def test_it_is_asked_bare_and_with_the_instances_own_words_and_found_well(tmp_pa
     ("doctor", "reason"),
     [
         (says(WELL.replace("PASS", "FAIL")), "louder-doctor bare: python: FAIL: Python 3.10.20: FAIL"),
-        (says(WELL) + "exit 3\n", "louder-doctor bare: it ended with status 3"),
-        ("while :; do echo Python PASS; done\n", "louder-doctor bare: it says more than 65,536 bytes"),
-        (f"[ $# = 0 ] || exit 0\n{says(WELL)}", "louder-doctor with what chat serves: it says nothing of python"),
-        (says("note: louder-doctor bare: all is well\n"), "louder-doctor bare: it says nothing of python"),
+        (says(WELL) + "exit 3\n", "louder-doctor bare: it exited with status 3"),
+        ("while :; do echo Python PASS; done\n", "louder-doctor bare: it prints more than 65,536 bytes"),
+        (f"[ $# = 0 ] || exit 0\n{says(WELL)}", "louder-doctor with what chat serves: it reports nothing for python"),
+        (says("note: louder-doctor bare: all is well\n"), "louder-doctor bare: it reports nothing for python"),
     ],
 )
 def test_one_that_is_not_well_ends_the_deploy(tmp_path: Path, doctor: str, reason: str) -> None:

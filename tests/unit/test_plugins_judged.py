@@ -54,7 +54,7 @@ ONE = f"dist/{file_name()}"
         (zipped({ONE: wheel(), "a/../../evil.py": "x"}), "a/../../evil.py leads out of it"),
         (zipped({ONE: wheel(), "/etc/passwd": "x"}), "/etc/passwd leads out of it"),
         (zipped({ONE: wheel(), "a\\..\\evil": "x"}), "leads out of it"),
-        (zipped({ONE: wheel(), "two\nlines": "x"}), r"'two\\nlines' leads out of it, or is no name"),
+        (zipped({ONE: wheel(), "two\nlines": "x"}), r"'two\\nlines' leads out of it, or is not a valid name"),
         (zipped({ONE: wheel(), "away": "/etc"}, links=["away"]), "away is a link"),
         (
             zipped({ONE: wheel(), "dist/other-1.0-py3-none-any.whl": wheel()}),
@@ -62,9 +62,9 @@ ONE = f"dist/{file_name()}"
         ),
         (zipped({"README.md": "x"}), "one wheel, in dist/, and has none"),
         (zipped({file_name(): wheel()}), f"in dist/, and has {file_name()}"),
-        (released()[:-40], "cannot be read: it was cut"),
-        (b"", "cannot be read: it was cut"),
-        (zipped({ONE: wheel()[:-40]}), "cannot be read: it was cut"),
+        (released()[:-40], "cannot be read: it is truncated"),
+        (b"", "cannot be read: it is truncated"),
+        (zipped({ONE: wheel()[:-40]}), "cannot be read: it is truncated"),
     ],
 )
 def test_a_zip_that_is_none_of_a_plugin_is_refused(tmp_path: Path, into: Path, content: bytes, said: str) -> None:

@@ -72,21 +72,24 @@ def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() ->
     [
         (
             started(speculative_config={"method": "mtp", "num_speculative_tokens": 3}),
-            "speculative_config is not for a variant: plugin louder sets it: it guesses by itself",
+            "speculative_config is not allowed in a variant: plugin louder sets it: it guesses by itself",
         ),
-        (started(gpu_memory_utilization=0.9), "gpu_memory_utilization is not for a variant: plugin louder sets it"),
+        (
+            started(gpu_memory_utilization=0.9),
+            "gpu_memory_utilization is not allowed in a variant: plugin louder sets it",
+        ),
         (started(parts=model(), flags={"speculative-config": {}}), "flags.speculative-config"),
         (
             started(keys={"owns": {"compilation-config": "graphs"}}, compilation_config={"level": 3}),
-            "compilation_config is not for a variant: plugin louder sets it: graphs",
+            "compilation_config is not allowed in a variant: plugin louder sets it: graphs",
         ),
         (
             started(keys={"owns": {"enable-prefix-caching": "it"}}, flags={"no-enable-prefix-caching": True}),
-            "flags.no-enable-prefix-caching is not for a variant: plugin louder sets it: it",
+            "flags.no-enable-prefix-caching is not allowed in a variant: plugin louder sets it: it",
         ),
         (started(None), "mode is missing: plugin louder has auto, fast"),
         (started("fsat"), 'mode: plugin louder has no "fsat"; did you mean "fast"?'),
-        (vllm(mode="auto"), "mode auto: no plugin of vllm starts it, and modes are a plugin's"),
+        (vllm(mode="auto"), "mode auto: no plugin of vllm launches it, and only plugins have modes"),
     ],
 )
 def test_what_it_decides_is_refused_with_the_reason(instance: Instance, said: str) -> None:
@@ -101,8 +104,8 @@ def test_a_model_that_guesses_for_another_is_no_variants_either() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"launcher": None}, "given a launcher: owns and modes are of one"),
-        ({"launcher": "vllm"}, "a launcher that is among its commands, not vllm"),
+        ({"launcher": None}, "given a launcher: owns and modes need one"),
+        ({"launcher": "vllm"}, "a launcher that is one of its commands, not vllm"),
         ({"owns": {"--speculative-config": "x"}}, "a long option's name without its dashes"),
         ({"modes": {"auto": {"flags": {"x": "a\nb"}}}}, "text on one line"),
         ({"modes": {"auto": {"command": "sh"}}}, "Extra inputs|extra"),
@@ -159,4 +162,4 @@ def test_it_becomes_the_launcher_which_finds_the_door(tmp_path: Path, more: tupl
 
 def test_an_entry_point_of_nobody_ends_it(tmp_path: Path) -> None:
     done = started_by(tmp_path, launcher="other-serve")
-    assert (done.returncode, done.stderr) == (1, "0 distributions have an entry point other-serve\n")
+    assert (done.returncode, done.stderr) == (1, "0 distributions have an entry point other-serve, expected 1\n")

@@ -264,7 +264,7 @@ def bundled(*systems: str) -> Rig:
             "cmake, curl must be installed, but /home/ops/bundle has packages of",
         ),
         (("debian-1", "ubuntu-24.04"), ("curl",), "has packages of debian-1, ubuntu-24.04: "),
-        ((), ("curl",), "has packages of no system: make it again with `rigwright bundle --system debian-12`"),
+        ((), ("curl",), "has packages of no system: recreate it with `rigwright bundle --system debian-12`"),
     ],
 )
 def test_a_bundle_has_the_hosts_packages_unless_none_is_missing(

@@ -116,7 +116,7 @@ def test_a_doctor_names_secrets_that_others_can_read(verb: Verb, box: Box, host:
     host.program("id", "echo 1000")
     box.write("chat.key", "0123456789abcdef\n").chmod(0o644)
     done = verb("doctor", "{}", instances=chat(api_key_file="chat.key"))
-    assert f"this machine: the API key in {box.folder}/chat.key can be read by others (mode 0644)" in done.stdout
+    assert f"this machine: the API key in {box.folder}/chat.key is readable by others (mode 0644)" in done.stdout
     assert f"cure: chmod 600 {box.folder}/chat.key" in done.stdout
 
 

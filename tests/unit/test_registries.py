@@ -30,7 +30,7 @@ def test_a_login_is_read_as_docker_writes_it(box: Box) -> None:
 def test_what_is_no_login_is_refused_without_repeating_it(box: Box, text: str | bytes) -> None:
     (box.folder / "login").write_bytes(text if isinstance(text, bytes) else text.encode())
     (line,) = box.refusal(registries=LAN, mirrors=MIRRORS)
-    assert line.startswith(f"{box.inventory}: box.registries.lan.login_file: {box.folder}/login holds no login")
+    assert line.startswith(f"{box.inventory}: box.registries.lan.login_file: {box.folder}/login contains no login")
     assert "password" not in line
 
 

@@ -172,7 +172,7 @@ def test_what_helps_is_on_the_page(telling: Telling) -> None:
         "vllm 0.21.0, variant the operator's own, 1 cards.",
         "driver 580.95.05, power limit 280 W, 16 lanes.",
         "| narrative decode | 70.5 | 70.5 | unjudged |",
-        "- log, 2 times: harmless: cards before compute capability 8.0 have another backend",
+        "- log, 2 times: harmless: cards below compute capability 8.0 need another backend",
         f"- log, 1 times: likely cause: {told.CAUSES[0].means}",
         "- xid-79: the box, 1 times",
         "- cards-silent: the box, 1 times",

@@ -46,10 +46,10 @@ def test_a_card_twice_in_one_instance_is_refused(box: Box) -> None:
 @pytest.mark.parametrize(
     ("variant", "cards", "essence"),
     [
-        ("llamacpp/two", [0], ("takes 2", "1 are named")),
-        ("llamacpp/two", [], ("takes 2", "0 are named")),
-        ("llamacpp/one", [0, 1], ("takes 1", "2 are named")),
-        ("llamacpp/cpu", [0], ("takes 0", "1 are named")),
+        ("llamacpp/two", [0], ("needs 2", "1 are listed")),
+        ("llamacpp/two", [], ("needs 2", "0 are listed")),
+        ("llamacpp/one", [0, 1], ("needs 1", "2 are listed")),
+        ("llamacpp/cpu", [0], ("needs 0", "1 are listed")),
         ("llamacpp/one", [2], ("no card 2", "declares 2 cards")),
         ("llamacpp/two", [0, 15], ("no card 15", "declares 2 cards")),
     ],
@@ -65,10 +65,10 @@ def test_other_cards_than_there_are_or_the_variant_takes_are_refused(
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"cards": ["turing", "amper"]}, 'box.cards[1]: no card is called "amper"; did you mean "ampere"?'),
+        ({"cards": ["turing", "amper"]}, 'box.cards[1]: there is no card "amper"; did you mean "ampere"?'),
         (
             {"instances": chat(variant="llamacpp/tow")},
-            'box.instances.chat.variant: no variant is called "llamacpp/tow"; did you mean "llamacpp/two"?',
+            'box.instances.chat.variant: there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?',
         ),
     ],
 )
@@ -80,10 +80,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(box: Box, changes: dict
 @pytest.mark.parametrize(
     ("name", "text", "essence"),
     [
-        ("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "plane"'), 'no engine is called "plane"'),
-        ("catalog/box.toml", CATALOG.replace('model = "small"', 'model = "smal"'), 'no model is called "smal"'),
-        ("locks/box.lock.toml", lock_text(WEIGHT_ROW), 'no locked source is called "engine-source"'),
-        ("locks/box.lock.toml", lock_text(SOURCE_ROW), 'no locked weight is called "small"'),
+        ("catalog/box.toml", CATALOG.replace('engine = "plain"', 'engine = "plane"'), 'there is no engine "plane"'),
+        ("catalog/box.toml", CATALOG.replace('model = "small"', 'model = "smal"'), 'there is no model "smal"'),
+        ("locks/box.lock.toml", lock_text(WEIGHT_ROW), 'there is no locked source "engine-source"'),
+        ("locks/box.lock.toml", lock_text(SOURCE_ROW), 'there is no locked weight "small"'),
     ],
 )
 def test_a_variant_whose_parts_are_missing_is_refused(box: Box, name: str, text: str, essence: str) -> None:
@@ -110,7 +110,7 @@ def test_a_models_projector_is_a_weight_of_the_rig(box: Box) -> None:
 @pytest.mark.parametrize(
     ("row", "essence"),
     [
-        ("", 'llamacpp/cpu: no locked weight is called "eye"'),
+        ("", 'llamacpp/cpu: there is no locked weight "eye"'),
         (
             EYE_ROW.replace('kind = "weight"', 'kind = "source"'),
             "llamacpp/cpu: the lock's eye is a source, not a weight",
@@ -127,7 +127,7 @@ def test_a_projector_without_any_address_is_refused(box: Box) -> None:
     box.write("catalog/box.toml", CATALOG.replace('file = "small"\n', EYE))
     box.write("locks/box.lock.toml", lock_text(SOURCE_ROW, WEIGHT_ROW, EYE_ROW.replace("store:", "other:")))
     (line,) = box.refusal(instances=chat())
-    assert "box.mirrors: the lock's eye" in line
+    assert "box.mirrors: eye" in line
 
 
 def test_a_missing_engine_and_a_missing_model_are_told_together(box: Box) -> None:
@@ -148,7 +148,7 @@ def test_mistakes_in_catalogue_and_lock_are_told_together(box: Box) -> None:
 )
 def test_weights_without_any_address_are_refused(box: Box, mirrors: dict[str, list[str]]) -> None:
     (line,) = box.refusal(mirrors=mirrors)
-    essence = f"the lock's small {samples.COMMIT} has no address: its sources are store:small-q4.gguf"
+    essence = f"small {samples.COMMIT} of the lock has no address: its sources are store:small-q4.gguf"
     assert line == f"{box.inventory}: box.mirrors: {essence}; add a mirror named store"
 
 
@@ -157,7 +157,7 @@ def test_a_source_may_come_from_the_index_alone(box: Box, source: str, lines: in
     box.write("locks/box.lock.toml", LOCK.replace('["index:some-project", "store:engine-1.0.tar.gz"]', f'["{source}"]'))
     if lines:
         (line,) = box.refusal()
-        assert line.startswith(f"{box.inventory}: box.mirrors: the lock's engine-source 1.0 has no address")
+        assert line.startswith(f"{box.inventory}: box.mirrors: engine-source 1.0 of the lock has no address")
     else:
         assert len(box.group({"box": entry()})) == 1
 
@@ -165,7 +165,7 @@ def test_a_source_may_come_from_the_index_alone(box: Box, source: str, lines: in
 def test_weights_do_not_come_from_the_index(box: Box) -> None:
     box.write("locks/box.lock.toml", LOCK.replace('["store:small-q4.gguf"]', '["index:some-project"]'))
     (line,) = box.refusal()
-    assert "box.mirrors: the lock's small" in line
+    assert "box.mirrors: small" in line
 
 
 @pytest.mark.parametrize(

@@ -34,20 +34,20 @@ def test_a_whole_file_is_taken_by_its_header(content: bytes) -> None:
     assert end == 8 + int.from_bytes(content[:8], "little")
 
 
-HEADLESS = "has no header of safetensors"
-NOWHERE = "has a header that does not say where its tensors are"
+HEADLESS = "has no safetensors header"
+NOWHERE = "has a header without valid tensor offsets"
 BROKEN: dict[str, tuple[bytes, str]] = {
-    "cut in its tensors": (headed({"a": ONE})[:-1], "is cut: its header says 77 bytes, and it has 76"),
-    "cut in its header": (headed({"a": ONE})[:20], "is cut: its header alone is 69 bytes long, and it has 20"),
-    "cut in its length": (b"\x01\0", "has no header of safetensors: it ends after 2 bytes"),
-    "longer": (headed({"a": ONE}, 9), "is longer than it should be: its header says 77 bytes, and it has 78"),
+    "cut in its tensors": (headed({"a": ONE})[:-1], "is truncated: its header implies 77 bytes, but it has 76"),
+    "cut in its header": (headed({"a": ONE})[:20], "is truncated: its header alone is 69 bytes long, but it has 20"),
+    "cut in its length": (b"\x01\0", "has no safetensors header: it ends after 2 bytes"),
+    "longer": (headed({"a": ONE}, 9), "is longer than it should be: its header implies 77 bytes, but it has 78"),
     "something else": (b"<!doctype html><html>", HEADLESS),
     "longer than any": ((LONGEST + 1).to_bytes(8, "little") + b"{}", HEADLESS),
     "no JSON": (headed(b"{'a': 1}"), HEADLESS),
     "no UTF-8": (headed(b'{"\xff": 1}'), HEADLESS),
     "a list": (headed([ONE]), HEADLESS),
     "too deep": (headed(b"[" * 100_000), HEADLESS),
-    "a number without end": (headed(b'{"a": ' + b"1" * 5000 + b"}"), HEADLESS),
+    "an infinite number": (headed(b'{"a": ' + b"1" * 5000 + b"}"), HEADLESS),
     "a tensor that is none": (headed({"a": 8}), NOWHERE),
     "a tensor that is nowhere": (headed({"a": {"shape": [4]}}), NOWHERE),
     "one offset": (headed({"a": {"data_offsets": [8]}}), NOWHERE),
@@ -79,5 +79,5 @@ def test_the_files_that_an_index_names() -> None:
     "content", [b"", b"[]", b"\xff", b"{}", b'{"weight_map": []}', b'{"weight_map": {"a": 1}}', b"[" * 100_000]
 )
 def test_what_is_no_index_is_refused(content: bytes) -> None:
-    with pytest.raises(Broken, match="is no index of weights"):
+    with pytest.raises(Broken, match="is not a weights index"):
         shards(content)

@@ -140,7 +140,7 @@ def test_what_is_there_whole_is_not_sent_again_nor_read(host: Host, tmp_path: Pa
 def test_nothing_is_sent_of_a_file_that_is_another_one(host: Host, tmp_path: Path) -> None:
     two = files(tmp_path / "bundle", one=b"one", other=b"other")
     two[1].path.write_bytes(b"othre")
-    with pytest.raises(Unfit, match=r"other has SHA-256 .*, its bundle says .*: make it again"):
+    with pytest.raises(Unfit, match=r"other has SHA-256 .*, but its bundle says .*: recreate it"):
         _Watcher(host, "rw-job-x", str(tmp_path / "jobs"), "").send(two)
     assert not (tmp_path / "jobs" / "files" / "other").exists()
 

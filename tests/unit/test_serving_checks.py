@@ -138,7 +138,7 @@ def test_pieces_are_put_together() -> None:
     ("said", "error"),
     [
         (b"", "no answer"),
-        (b"SSH-2.0-OpenSSH_10.0\r\n", "an answer that is no HTTP"),
+        (b"SSH-2.0-OpenSSH_10.0\r\n", "an answer that is not HTTP"),
         (b"HTTP/1.1 200 OK\r\nX", "an answer that breaks off"),
         (b"HTTP/1.1 200 " + b"x" * 100_000, "an answer that breaks off"),
     ],

@@ -17,7 +17,7 @@ def test_an_instance_and_shared_weights_on_one_port_are_refused(box: Box) -> Non
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "224.0.0.1"])
 def test_weights_are_shared_on_one_address(box: Box, address: str) -> None:
     (line,) = box.refusal(share={"address": address, "allow": ["192.0.2.0/24"]})
-    assert line.endswith(f"share.address: '{address}' is refused: must be an IP address of the host, one alone")
+    assert line.endswith(f"share.address: '{address}' is refused: must be an IP address of the host, a single one")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "the target has another description": lambda folder: (folder / "units/rigwright.target").write_text(
         "Description=All instances, édited by \x1b[31mhand\n"
     ),
-    "the manifest is no text": lambda folder: (folder / "manifest.json").write_bytes(b"\xff{"),
+    "the manifest is not text": lambda folder: (folder / "manifest.json").write_bytes(b"\xff{"),
     "a unit with a hostile name": lambda folder: (folder / "units/rigwright-a\nb.service").write_text(""),
     "the record is another's": lambda folder: (folder / META).write_text(f"{'0' * 64} 2026-11-01T12:00:00Z\n"),
 }

@@ -36,7 +36,7 @@ def test_a_verified_file_is_known_and_one_that_was_touched_is_not(host: WeightHo
     file = host.fetched(HUB)
     assert host.stored().found(as_recorded(host, file)) == "verified"
     os.utime(host.root / HUB, (1, 1))
-    assert "touched" in host.stored().found(as_recorded(host, file))
+    assert "changed since" in host.stored().found(as_recorded(host, file))
     (host.records / records.name(file)).unlink()
     assert "no record" in host.stored().found(as_recorded(host, file))
     (host.root / HUB).unlink()
@@ -89,7 +89,7 @@ def test_on_a_blank_host_there_is_nothing(host: WeightHost) -> None:
     ],
 )
 def test_what_is_no_answer_is_refused(host: WeightHost, lines: list[str]) -> None:
-    with pytest.raises(ValueError, match="the host told"):
+    with pytest.raises(ValueError, match=r"the host reported|the host's report"):
         stored.parse(host.rig, lines)
 
 
@@ -143,7 +143,7 @@ def test_a_mark_of_bytes_that_were_replaced_says_nothing_of_the_new_ones(host: W
 def test_what_was_only_begun_is_listed(host: WeightHost) -> None:
     (host.root / "own/1").mkdir(parents=True)
     (host.root / "own/1/x.part").write_bytes(b"123")
-    assert look(host)["own@1"].word == "not fetched to its end"
+    assert look(host)["own@1"].word == "not completely fetched"
 
 
 def test_users_are_instances_generations_and_the_inventory(host: WeightHost) -> None:

@@ -158,13 +158,13 @@ def test_a_port_is_one_that_nobody_but_a_rig_has() -> None:
             "llamacpp/two",
             (CARD, CARD),
             (busy(1),),
-            Offer("llamacpp/two", refusal="takes 2 cards; 1 of the 2 are free and in the catalogue"),
+            Offer("llamacpp/two", refusal="needs 2 cards; 1 of 2 are free and in the catalogue"),
         ),
         (
             "llamacpp/one",
             (replace(CARD, vram_mib=1),),
             (),
-            Offer("llamacpp/one", (0,), "its weights take 2 MiB, the cards have 1"),
+            Offer("llamacpp/one", (0,), "its weights need 2 MiB, the cards have 1"),
         ),
     ],
 )

@@ -14,13 +14,13 @@ REPLAYED = {
     "the driver is older than the engine's CUDA": (
         "llama.cpp",
         "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version",
-        "likely cause: the driver is older than what the engine was built with: upgrade it",
+        "likely cause: the driver is older than the engine's CUDA version: upgrade it",
     ),
     "too much for the card": (
         "llama.cpp",
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 590.07 MiB on device 0: cudaMalloc failed: "
         "out of memory",
-        "likely cause: model and context are more than a card has free: lower context",
+        "likely cause: model and context do not fit in free card memory: lower context",
     ),
     "an option of another version": (
         "llama.cpp",
@@ -30,28 +30,28 @@ REPLAYED = {
     "a file that is no GGUF": (
         "llama.cpp",
         "gguf_init_from_reader: invalid magic characters: '<htm', expected 'GGUF'",
-        "likely cause: the file is no GGUF, or is damaged (`rigwright check --only W06` says more)",
+        "likely cause: the file is not a GGUF, or is damaged (see `rigwright check --only W06`)",
     ),
     "values without flash attention": (
         "llama.cpp",
         "llama_init_from_model: quantized V cache requires flash_attn to be enabled",
-        "likely cause: quantised values need flash attention",
+        "likely cause: a quantised V cache needs flash attention",
     ),
     "pages that cannot be locked": (
         "llama.cpp",
         "warning: failed to mlock 19327352832-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
-        "harmless: not all weights are kept in RAM",
+        "harmless: not all weights are locked in RAM",
     ),
     "attention of newer cards": (
         "vllm",
         "ERROR [fa_utils.py:85] Cannot use FA version 2 is not supported due to FA2 is only supported on compute "
         "capability >= 8",
-        "harmless: cards before compute capability 8.0 have another backend",
+        "harmless: cards below compute capability 8.0 need another backend",
     ),
     "a variable of an older version": (
         "vllm",
         "WARNING [envs.py:1] Unknown vLLM environment variable detected: VLLM_ATTENTION_BACKEND",
-        "harmless: nothing of this version reads it",
+        "harmless: this version does not use it",
     ),
     "a worker that hangs": (
         "vllm",
@@ -61,7 +61,8 @@ REPLAYED = {
     "a head that is not loaded": (
         "vllm",
         "INFO [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.00 tokens/s",
-        "likely cause: what guesses ahead is not loaded, or its patch is not (`rigwright check --only V04` says more)",
+        "likely cause: the draft model or MTP layers are not loaded, or their patch is missing (see "
+        "`rigwright check --only V04`)",
     ),
     "an image's CUDA beyond the driver's": (
         "image",

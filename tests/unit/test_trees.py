@@ -135,7 +135,7 @@ TOUCHED: dict[str, tuple[str, Callable[[TreesHost], object]]] = {
     "a file": ("extra", lambda host: (host.engine / "bin/libb.so").touch()),
     "a hidden folder": ("extra", lambda host: (host.engine / ".more/more").mkdir(parents=True)),
     "a pipe": ("extra", lambda host: os.mkfifo(host.engine / "bin/pipe")),
-    "a name that is no text": (
+    "a name that is not text": (
         "extra",
         lambda host: Path(os.fsdecode(b"/".join([os.fsencode(host.engine), b"\xff\n"]))).touch(),
     ),

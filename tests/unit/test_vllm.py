@@ -235,26 +235,32 @@ def test_a_browser_may_ask_which_origins_are_allowed(door: launcher.Door) -> Non
 def test_an_empty_key_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key").write_text("\n")
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
-    with pytest.raises(SystemExit, match="holds no key"):
+    with pytest.raises(SystemExit, match="contains no key"):
         launcher.Door(None)  # type: ignore[arg-type] # nobody gets so far
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown flag": (
         {"flags": {"max-modle-len": 5}},
-        'flags.max-modle-len is no option of vLLM 0.21.0; did you mean "max-model-len"?',
+        'flags.max-modle-len is not an option of vLLM 0.21.0; did you mean "max-model-len"?',
     ),
-    "one of ours": ({"flags": {"port": 8000}}, "flags.port is not for flags: an instance listens where its unit says"),
-    "a key's": ({"flags": {"dtype": "half"}, "dtype": "half"}, "flags.dtype is not for flags: other keys set it"),
-    "a value": ({"kv_cache_dtype": "fp9"}, 'kv_cache_dtype does not take "fp9"; did you mean "fp8"?'),
+    "one of ours": (
+        {"flags": {"port": 8000}},
+        "flags.port is not allowed in flags: an instance listens where its unit says",
+    ),
+    "a key's": (
+        {"flags": {"dtype": "half"}, "dtype": "half"},
+        "flags.dtype is not allowed in flags: other keys set it",
+    ),
+    "a value": ({"kv_cache_dtype": "fp9"}, 'kv_cache_dtype does not accept "fp9"; did you mean "fp8"?'),
     "JSON": ({"speculative_config": {"methd": "mtp"}}, 'speculative_config has no key methd; did you mean "method"?'),
     "a parser": ({"reasoning_parser": "qwen"}, 'reasoning_parser does not know "qwen"; did you mean "qwen3"?'),
     "a variable": (
         {"environment": {"VLLM_USE_V1": "1"}},
-        "environment.VLLM_USE_V1 is no variable of vLLM 0.21.0 any more",
+        "environment.VLLM_USE_V1 is no longer a variable of vLLM 0.21.0",
     ),
-    "the key": ({"environment": {"VLLM_API_KEY": "x" * 20}}, "environment.VLLM_API_KEY is not for a catalogue"),
-    "no cards": ({"cards": ()}, "vLLM 0.21.0 is built for cards, and needs some"),
+    "the key": ({"environment": {"VLLM_API_KEY": "x" * 20}}, "environment.VLLM_API_KEY is not allowed in a catalogue"),
+    "no cards": ({"cards": ()}, "vLLM 0.21.0 is built for cards: it needs at least one"),
 }
 
 
@@ -269,7 +275,7 @@ def test_what_vllm_would_not_start_with_is_refused(why: str) -> None:
 def test_a_build_for_the_cpu_takes_no_cards() -> None:
     built = (wheel("vllm", version="0.21.0+cpu"),)
     one = vllm(artefacts=built)
-    assert one.kind.refusals(one, Roots(), Path()) == ["vLLM 0.21.0+cpu is built for the CPU, and takes no cards"]
+    assert one.kind.refusals(one, Roots(), Path()) == ["vLLM 0.21.0+cpu is built for the CPU: it cannot use cards"]
     one = vllm(cards=(), artefacts=built)
     assert one.kind.refusals(one, Roots(), Path()) == []
 
@@ -294,5 +300,5 @@ def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_to
     one = vllm(parts=(Part("model", (*rows(), big, row("own.py"))),), trust_remote_code=True)
     slow, code = warnings(rig(one), facts(memory_kib=9 * 1024**2))
     assert slow.startswith("chat: 9.0 GiB of memory, and 20.0 GiB of weights")
-    assert code == "chat: runs code that came with its model: own.py"
+    assert code == "chat: runs Python code from its model's folder: own.py"
     assert warnings(rig(vllm()), facts()) == []

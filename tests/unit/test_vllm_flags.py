@@ -77,11 +77,11 @@ def test_what_the_parser_takes_is_let_through(name: str, value: Value) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("tensor-parallel-sise", 2, 'is no option of vLLM 0.21.0; did you mean "tensor-parallel-size"?'),
-        ("tensor-par", 2, 'is only the beginning of a name: write "tensor-parallel-size"'),
-        ("tensor_parallel_size", 2, 'is written with dashes, "tensor-parallel-size"'),
-        ("tp", 2, 'is written by its long name, "tensor-parallel-size"'),
-        ("compilation-config.cudagraph_mode", "NONE", "is written as a table: compilation-config = {...}"),
+        ("tensor-parallel-sise", 2, 'is not an option of vLLM 0.21.0; did you mean "tensor-parallel-size"?'),
+        ("tensor-par", 2, 'is an abbreviation: write "tensor-parallel-size"'),
+        ("tensor_parallel_size", 2, 'must be written with dashes, "tensor-parallel-size"'),
+        ("tp", 2, 'must be written with its long name, "tensor-parallel-size"'),
+        ("compilation-config.cudagraph_mode", "NONE", "must be a table: compilation-config = {...}"),
         ("tensor-parallel-size", "two", "takes a whole number, not 'two'"),
         ("tensor-parallel-size", [1, 2], "takes one value: a whole number"),
         ("tensor-parallel-size", True, "needs a value: a whole number"),
@@ -90,24 +90,24 @@ def test_what_the_parser_takes_is_let_through(name: str, value: Value) -> None:
         ("gpu-memory-utilization", 92, "must be at most 1, not 92"),
         ("gpu-memory-utilization", 0, "must be above 0, not 0"),
         ("gpu-memory-utilization", "nan", "takes a number, not 'nan'"),
-        ("enable-prefix-caching", False, "not False: write true, or no-enable-prefix-caching = true"),
-        ("enforce-eager", "yes", "takes no value, so not 'yes': write true"),
-        ("dtype", "fp16", 'does not take "fp16"; did you mean "float16"?'),
+        ("enable-prefix-caching", False, "write true instead of False, or no-enable-prefix-caching = true"),
+        ("enforce-eager", "yes", "takes no value: write true instead of 'yes'"),
+        ("dtype", "fp16", 'does not accept "fp16"; did you mean "float16"?'),
         ("quantization", "awqq", 'does not know "awqq"; did you mean "awq"?'),
         ("reasoning-parser", "qwen4", 'does not know "qwen4"; did you mean "qwen3"?'),
         ("tool-call-parser", "qwen", 'does not know "qwen"'),
         ("attention-backend", "TRITON", 'does not know "TRITON"'),
-        ("load-format", "dummy", "reads no safetensors of the model's folder"),
+        ("load-format", "dummy", "does not load safetensors from the model's folder"),
         ("speculative-config", {"num_tokens": 3}, 'has no key num_tokens; did you mean "num_speculative_tokens"?'),
-        ("speculative-config", {"method": "mpt"}, "method: 'mpt' is not taken; did you mean \"mtp\"?"),
+        ("speculative-config", {"method": "mpt"}, "method: 'mpt' is not accepted; did you mean \"mtp\"?"),
         ("speculative-config", "{method: mtp}", "takes JSON: "),
         ("speculative-config", {"num_speculative_tokens": 0}, "num_speculative_tokens: must be above 0, not 0"),
         ("compilation-config", {"pass_config": {"no": 1}}, "has no key pass_config.no"),
-        ("compilation-config", {"cudagraph_mode": "PIECE"}, "cudagraph_mode: 'PIECE' is not taken"),
+        ("compilation-config", {"cudagraph_mode": "PIECE"}, "cudagraph_mode: 'PIECE' is not accepted"),
         ("compilation-config", {"cudagraph_capture_sizes": [1, "2"]}, "cudagraph_capture_sizes: '2' is not integer"),
         ("compilation-config", [1], "takes a table, not [1]"),
         ("default-chat-template-kwargs", "off", "takes JSON: "),
-        ("ignore-patterns", ["-x"], "does not take '-x'"),
+        ("ignore-patterns", ["-x"], "does not accept '-x'"),
         ("speculative-model", "x", "instead: speculative-config = {model = ...}"),
         ("num-speculative-tokens", 3, "instead: speculative-config = {num_speculative_tokens = ...}"),
         ("log-level", "debug", "instead: the variable VLLM_LOGGING_LEVEL"),
@@ -120,14 +120,14 @@ def test_what_the_parser_refuses_or_would_mistake_is_refused(name: str, value: V
 def test_each_version_has_its_own_options() -> None:
     flags: dict[str, Value] = {"fingerprint-mode": "none"}
     assert judge(NEW, flags) == {}
-    assert "is no option of vLLM 0.20.2" in judge(OLD, flags)["fingerprint-mode"]
+    assert "is not an option of vLLM 0.20.2" in judge(OLD, flags)["fingerprint-mode"]
 
 
 def test_an_option_is_said_once_and_not_by_flags_where_a_key_says_it() -> None:
     found = judge(NEW, {"enforce-eager": True, "no-enforce-eager": True, "tensor-parallel-size": 2, "port": 80}, OWN)
     assert found["no-enforce-eager"] == "duplicates --enforce-eager"
-    assert found["tensor-parallel-size"] == "is not for flags: other keys set it"
-    assert found["port"] == "is not for flags: an instance listens where its unit says"
+    assert found["tensor-parallel-size"] == "is not allowed in flags: other keys set it"
+    assert found["port"] == "is not allowed in flags: an instance listens where its unit says"
 
 
 OWN = OWN_FLAGS.keys() | {"tensor-parallel-size"}
@@ -147,15 +147,15 @@ def test_what_is_said_of_options_is_of_options_that_there_are(snapshot: Snapshot
     ("name", "value", "text"),
     [
         ("VLLM_USE_FLASHINFER_SAMPLR", "0", 'did you mean "VLLM_USE_FLASHINFER_SAMPLER"?'),
-        ("VLLM_USE_FLASHINFER_SAMPLER", "false", 'does not take "false"; allowed: 0, 1'),
+        ("VLLM_USE_FLASHINFER_SAMPLER", "false", 'does not accept "false"; allowed: 0, 1'),
         ("VLLM_RPC_TIMEOUT", "10s", "takes a whole number, not '10s'"),
         ("VLLM_ATTENTION_BACKEND", "FLASHINFER", "instead: the flag attention-backend"),
         ("VLLM_USE_V1", "1", "instead: nothing: there is no other engine"),
-        ("VLLM_API_KEY", "x", "is not for a catalogue: an instance's key is a credential"),
-        ("CUDA_VISIBLE_DEVICES", "0", "is not for a catalogue: an instance's unit sets it"),
-        ("HOME", "/root", "is not for a catalogue"),
-        ("VLLM_WORKER_MULTIPROC_METHOD", "thread", 'does not take "thread"; allowed: fork, spawn'),
-        ("A B", "x", "is no name of a variable"),
+        ("VLLM_API_KEY", "x", "is not allowed in a catalogue: an instance's key is a credential"),
+        ("CUDA_VISIBLE_DEVICES", "0", "is not allowed in a catalogue: an instance's unit sets it"),
+        ("HOME", "/root", "is not allowed in a catalogue"),
+        ("VLLM_WORKER_MULTIPROC_METHOD", "thread", 'does not accept "thread"; allowed: fork, spawn'),
+        ("A B", "x", "is not a valid variable name"),
     ],
 )
 def test_a_variable_that_would_do_nothing_or_is_not_for_catalogues_is_refused(name: str, value: str, text: str) -> None:

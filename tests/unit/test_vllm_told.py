@@ -49,8 +49,8 @@ FULL = "ValueError: Free memory on device cuda:0 (1/24 GiB) is less than desired
 @pytest.mark.parametrize(
     ("lines", "cause"),
     [
-        ([FULL, *["at some line"] * 90, "RuntimeError: Engine core initialization failed."], "look at nvidia-smi"),
-        (["what echo ends at: \\c", FULL], "look at nvidia-smi"),
+        ([FULL, *["at some line"] * 90, "RuntimeError: Engine core initialization failed."], "see nvidia-smi"),
+        (["what echo ends at: \\c", FULL], "see nvidia-smi"),
         ([TOKENS, NCCL], "NCCL_P2P_DISABLE"),
         ([NCCL, *["more"] * 9], ""),
         (["nothing"], ""),

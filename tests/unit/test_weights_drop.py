@@ -149,5 +149,5 @@ def test_a_place_that_leads_elsewhere_is_refused(host: World) -> None:
     host.root.mkdir()
     (host.root / "_packages").symlink_to(host.folder / "elsewhere")
     host.command({one: []})
-    with pytest.raises(Refused, match="is no folder of its own"):
+    with pytest.raises(Refused, match="is not a real folder: replace it with a folder, or remove it"):
         drop.drop(read(host.folder / "spec.json"))

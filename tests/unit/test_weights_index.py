@@ -104,14 +104,14 @@ def test_a_page_of_links_is_read_as_servers_write_it(host: World, text: str) -> 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (whole(b"<a href=x>", ("Content-Type", "application/json")), "which is no page of a package index"),
+        (whole(b"<a href=x>", ("Content-Type", "application/json")), "which is not a package index page"),
         (whole(b"{}"), "it answers with no type"),
-        (whole(b"{}", JSON), "no list of files"),
-        (whole(b"[" * 100_000, JSON), "no list of files"),
-        (whole(b'{"meta": {"api-version": "1.0"}', JSON), "no list of files"),
+        (whole(b"{}", JSON), "its page is not a file list"),
+        (whole(b"[" * 100_000, JSON), "its page is not a file list"),
+        (whole(b'{"meta": {"api-version": "1.0"}', JSON), "its page is not a file list"),
         (page(meta={"api-version": "2.0"}), "version '2.0'"),
         (page(files=[[], {}, {"filename": NAME}, {"filename": 1, "url": 2}]), f"no file {NAME} there"),
-        (page(files=[{"filename": NAME, "url": "http://[x/", "hashes": []}]), "no address"),
+        (page(files=[{"filename": NAME, "url": "http://[x/", "hashes": []}]), "not a URL"),
         (whole(b"\xff\xfe", JSON), "not in the character set"),
         (whole(b"x", ("Content-Type", "text/html; charset=utf-16")), "the character set utf-16"),
         (whole(b"x", ("Content-Type", "text/html; charset=nonsense")), "the character set nonsense"),
@@ -121,9 +121,9 @@ def test_a_page_of_links_is_read_as_servers_write_it(host: World, text: str) -> 
         (slow(b" " * 100_000, 20), "Operation too slow"),
         (status(404), "has it not, answer 404"),
         (status(500), "the server fails, answer 500"),
-        (page("file:///etc/passwd"), "what is no plain address"),
-        (page("http://user:word@127.0.0.1/x"), "what is no plain address"),
-        (page("https://127.0.0.1\\@example.org/x"), "what is no plain address"),
+        (page("file:///etc/passwd"), "it leads to an invalid address"),
+        (page("http://user:word@127.0.0.1/x"), "it leads to an invalid address"),
+        (page("https://127.0.0.1\\@example.org/x"), "it leads to an invalid address"),
     ],
 )
 def test_what_is_no_page_is_refused_and_the_next_source_has_it(host: World, answer: Answer, why: str) -> None:
@@ -242,5 +242,5 @@ def test_a_file_that_is_cut_off_goes_on_where_it_was(host: World) -> None:
 def test_a_file_that_leads_out_of_its_folder_is_refused(host: World, kind: str) -> None:
     done = host.bring({wheel(): [{"kind": kind, "file": "../x", "base": host.server.url}]})
     assert done.returncode == 1
-    assert "'../x' is no path" in done.stdout
+    assert "'../x' is not a valid path" in done.stdout
     assert host.server.asked == []

@@ -151,7 +151,7 @@ def test_a_folder_that_others_can_write_is_refused(host: World, owner: int, mode
 
 def test_a_folder_in_a_file_s_place_is_refused(host: World) -> None:
     host.path().mkdir(parents=True)
-    assert "is no file of its own" in host.run(good(host)).stdout
+    assert "is not a real file" in host.run(good(host)).stdout
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_a_folder_in_a_file_s_place_is_refused(host: World) -> None:
     ids=repr,
 )
 def test_paths_that_lead_elsewhere_are_refused(host: World, path: str) -> None:
-    with pytest.raises(Refused, match="lock the model anew"):
+    with pytest.raises(Refused, match="lock the model again"):
         spec.check(path)
     done = host.bring({file(CONTENT, path): host.url(good(host))})
     assert done.returncode == 1
-    assert "is no path for a file of a model" in done.stdout
+    assert "is not a valid path for a model file: lock the model again" in done.stdout
     assert "Traceback" not in done.stdout
     assert host.server.asked == []
     assert not host.root.exists()
@@ -191,7 +191,7 @@ def test_paths_that_lead_elsewhere_are_refused(host: World, path: str) -> None:
 def test_a_path_on_the_hub_that_leads_elsewhere_is_refused(host: World) -> None:
     done = host.bring({file(): [host.of_hub("c" * 40, "../../x")]})
     assert done.returncode == 1
-    assert "'../../x' is no path" in done.stdout
+    assert "'../../x' is not a valid path" in done.stdout
     assert host.hub.asked == []
 
 

@@ -96,7 +96,7 @@ def test_another_blob_under_the_same_digest_is_refused(host: World) -> None:
     [
         ("Basic realm=x", "asks for user and password: name a file with them among the registries"),
         ("Negotiate", "asks for what nobody here can show"),
-        ('Bearer realm="ftp://example.org/token"', "leads to what is no plain address"),
+        ('Bearer realm="ftp://example.org/token"', "it leads to an invalid address"),
         ('Bearer realm="http://10.255.0.1/token"', "an address that is not public"),
         ('Bearer service="x"', "asks for what nobody here can show"),
     ],

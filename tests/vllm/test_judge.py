@@ -32,16 +32,16 @@ REGISTERED = "the parser takes any text; it is looked up later, and ends the ser
 TYPED = "pydantic makes a number or a switch of it; a catalogue has types"
 BOUNDED = "the parser takes any number, and the engine does not"
 STRICT = {
-    r"is only the beginning of a name: write .*": NAMES,
-    r"is written with dashes, .*": NAMES,
-    r"is written by its long name, .*": NAMES,
+    r"is an abbreviation: write .*": NAMES,
+    r"must be written with dashes, .*": NAMES,
+    r"must be written with its long name, .*": NAMES,
     r"does not know .*": REGISTERED,
-    r".*reads no safetensors of the model's folder.*": "an instance serves what is locked",
+    r".*does not load safetensors from the model's folder.*": "an instance serves what is locked",
     r"must be (at least|above|at most) .*": BOUNDED,
     r"takes a (table|list of text), not .*": "the parser takes any JSON, and the server that one kind",
     r"has no key x; allowed: .*": "speculative_config is read by the engine",
     r"\w+: must be (boolean, not [01]|(integer|number), not True)": TYPED,
-    r"\w+: True is not taken.*": TYPED,
+    r"\w+: True is not accepted.*": TYPED,
 }
 # Keys of configurations that want others beside them: of one alone the parser says so
 BESIDE = {

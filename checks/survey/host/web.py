@@ -116,7 +116,7 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
             while status is None or status[1].startswith(b"1"):
                 status = STATUS.match(stream.line() + b"\n")
                 if status is None:
-                    raise Unanswered("an answer that is no HTTP")
+                    raise Unanswered("an answer that is not HTTP")
                 headers: dict[str, str] = {}
                 while line := stream.line():
                     name, _, value = line.decode("latin-1").partition(":")

@@ -45,11 +45,15 @@ INSIDE = _Inside()
 CAUSES = (
     Cause(
         "unresolvable CDI devices",
-        f"{SPEC} does not name its cards: `journalctl -u {REFRESH_UNIT}` says why, and deploy writes it anew",
+        f"{SPEC} does not list its cards: see `journalctl -u {REFRESH_UNIT}`, and re-run deploy to regenerate it",
         check="C05",
     ),
-    Cause("failed to stat CDI host device", f"{SPEC} is of another driver: deploy writes it anew", check="C05"),
-    Cause(f"waits for {SPEC}", f"there is none, for the cards do not answer: `journalctl -u {REFRESH_UNIT}` says why"),
+    Cause(
+        "failed to stat CDI host device", f"{SPEC} is for another driver: re-run deploy to regenerate it", check="C05"
+    ),
+    Cause(
+        f"waits for {SPEC}", f"it does not exist because the cards do not respond: see `journalctl -u {REFRESH_UNIT}`"
+    ),
 )
 
 
@@ -113,7 +117,7 @@ class Image(InstallingKind):
     ) -> list[str]:
         """What the version in it would not start with, and patches that a mount over a file is none for."""
         brought = [
-            f"patch {one} brings {target.path}: of an image, patches change files that are in it"
+            f"patch {one} adds {target.path}: in an image, patches can only change existing files"
             for one in instance.patches
             for target in one.keys.targets
             if target.before is None

@@ -96,7 +96,7 @@ def edits(spec: Json, names: Iterable[str]) -> list[Json]:
     strange = {name for one in found for name in one} - EDITS
     strange |= {name for one in found for hook in one.get("hooks", ()) for name in hook} - HOOK
     if strange:
-        raise Unfit(f"the spec of the cards says {', '.join(sorted(strange))}, of which nothing is known")
+        raise Unfit(f"the CDI spec contains {', '.join(sorted(strange))}, which is unsupported")
     return found
 
 

@@ -17,8 +17,8 @@ from rigwright.engines.image.start import TEMPORARY
 from rigwright.engines.kind import Service
 
 # What the environment of compose has to say.
-USER = "${RW_USER:?the user and the group that it runs as, in numbers, such as 990:990}"
-MEMORY = "${RW_MEMORY:?the most memory that it may have, such as 56g}"
+USER = "${RW_USER:?the numeric user and group to run as, such as 990:990}"
+MEMORY = "${RW_MEMORY:?the memory limit, such as 56g}"
 # The file, and what lies beside it: the socket is in one of the folders.
 COMPOSE, SOCKETS, CACHE = "compose.yaml", "run", "cache"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -65,7 +65,7 @@ def compose(instance: Instance, service: Service, container: Container) -> dict[
         "name": container.name,
         "services": {instance.name: {key: value for key, value in own.items() if value not in ([], {})}},
     }
-    beside = f"{KEY}, with its key, and the folders {SOCKETS} and {CACHE}, all of them its user's"
+    beside = f"{KEY}, with its key, and the folders {SOCKETS} and {CACHE}, all owned by its user"
     head = (
         f"# {instance.name}: {instance.variant_name}. It listens on {SOCKETS}/api.sock alone, for its own user.\n"
         f"# Beside this file: {', '.join(programs)}; {beside}.\n"

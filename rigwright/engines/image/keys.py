@@ -14,18 +14,18 @@ from rigwright.types import AbsolutePath, CatalogName, Version
 class Engine(PatchedKeys):
     """What serves, in a container image."""
 
-    kind: Literal["image"] = Field(description="What it is.")
+    kind: Literal["image"] = Field(description="Kind.")
     image: CatalogName = Field(description="An input of kind `image`.")
-    serves: Literal["vllm"] = Field(description="What is in it: variants have the keys of that kind of engine.")
-    version: Version = Field(description="The version of that: what it takes is judged by it, such as 0.21.0.")
+    serves: Literal["vllm"] = Field(description="The engine in it: variants have the keys of that kind.")
+    version: Version = Field(description="The engine's version, such as 0.21.0: its options are checked against it.")
     site: AbsolutePath | None = Field(
         default=None,
-        description="Where its Python packages are in it, such as /usr/local/lib/python3.12/dist-packages: what the "
-        "paths of patches are from.",
+        description="Path of its Python packages, such as /usr/local/lib/python3.12/dist-packages: paths in patches "
+        "are relative to it.",
     )
 
     @model_validator(mode="after")
     def _somewhere(self) -> Engine:
         if self.patches and self.site is None:
-            raise ValueError("given site: where the packages are that its patches change")
+            raise ValueError("given site: the folder of the packages that its patches change")
         return self

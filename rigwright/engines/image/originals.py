@@ -88,13 +88,13 @@ def unused(layers: list[Path], site: str, path: str, pattern: str) -> Iterator[s
     beside = [*names(layers, folder), *(f"{module}/{one}" for one in names(layers, f"{folder}/{module}"))]
     for other in beside:
         if re.fullmatch(pattern, f"{folder}/{other}".removeprefix(f"{site}/")):
-            yield f"{path} is never imported: {other} is in its place"
+            yield f"{path} is never imported: {other} takes precedence"
     for other in names(layers, f"{folder}/__pycache__"):
         if module != name and re.fullmatch(rf"{re.escape(module)}\.[^/]+\.pyc", other):
             handle = opened(layers, f"{folder}/__pycache__/{other}")
             # PEP 552: of a hash, and not to be checked
             if handle >= 0 and int.from_bytes(_read(handle, 8)[4:], "little") & 0b11 == 0b01:
-                yield f"{path} is never read: __pycache__/{other} is believed whatever its source is"
+                yield f"{path} is never read: __pycache__/{other} is used regardless of its source"
 
 
 def _read(handle: int, most: int) -> bytes:
@@ -111,7 +111,7 @@ def main() -> int:
         wrong += unused(layers, site, path, pattern)
         handle = opened(layers, f"{site}/{path}")
         if handle < 0:
-            sys.stdout.write(f"{site}/{path} is no plain file of the image, or lies behind a link\n")
+            sys.stdout.write(f"{site}/{path} is not a regular file of the image, or is behind a link\n")
             continue
         target = Path(into) / path
         target.parent.mkdir(parents=True, exist_ok=True)

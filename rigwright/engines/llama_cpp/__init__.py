@@ -91,8 +91,8 @@ class LlamaCpp(InstallingKind):
                 engine = cast(Engine, instance.engine)
                 name = flags.file_name(instance.artefacts[0].version, engine.commit)
                 path = folder / "catalog" / "flags" / name
-                made = f"its `llama-server --help > {path}` does"
-                return [f"nothing says which options {instance.engine_name} takes: {made}"]
+                made = f"run its `llama-server --help > {path}`"
+                return [f"the options of {instance.engine_name} are unknown: {made}"]
             return []
         ours = command.options(instance, roots)
         found = [

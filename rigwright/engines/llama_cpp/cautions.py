@@ -50,7 +50,7 @@ def _bfloat16(one: Placed) -> str:
     oldest = min((tuple(map(int, card.capability.split("."))) for card in one.cards), default=(8, 0))
     if "bf16" not in (variant.cache_type_k, variant.cache_type_v) or oldest >= (8, 0):
         return ""
-    return f"a KV cache of bf16 is slow on compute capability {'.'.join(map(str, oldest))}: f16 takes the same room"
+    return f"a bf16 KV cache is slow on compute capability {'.'.join(map(str, oldest))}: f16 has the same size"
 
 
 def _tensors_apart(one: Placed) -> str:
@@ -61,7 +61,9 @@ def _tensors_apart(one: Placed) -> str:
         return 'split_mode tensor needs flash attention: flash_attention = "on"'
     headers = (part.files[0].header for part in one.instance.parts if part.option == OPTIONS["file"])
     unable = [found.architecture for found in headers if found and found.architecture in NO_TENSOR_SPLIT]
-    return f'split_mode tensor: llama.cpp has none for {unable[0]}: split_mode = "layer"' if unable else ""
+    return (
+        f'split_mode tensor: llama.cpp does not support it for {unable[0]}: use split_mode = "layer"' if unable else ""
+    )
 
 
 def _apart_and_in_ram(one: Placed) -> str:
@@ -69,7 +71,7 @@ def _apart_and_in_ram(one: Placed) -> str:
     both = sorted(variant.flags.keys() & {"cpu-moe", "n-cpu-moe", "override-tensor"})
     if variant.split_mode not in ("row", "tensor") or not both:
         return ""
-    return f'split_mode {variant.split_mode} and flags.{both[0]} exclude each other: split_mode = "layer"'
+    return f'split_mode {variant.split_mode} and flags.{both[0]} are mutually exclusive: use split_mode = "layer"'
 
 
 def memory(one: Placed) -> Memory | None:

@@ -77,7 +77,7 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         command=command(rig, instance, folder),
         environment={},
         sandbox=SANDBOX,
-        about=f"{variant.context_per_sequence} tokens a slot",
+        about=f"{variant.context_per_sequence} tokens per sequence",
         completions="/completion",
         metrics=METRICS if rig.scrapers or "metrics" in variant.flags else None,
     )

@@ -63,13 +63,13 @@ class Option:
             return f"needs a value: {', '.join(self.allowed) or self.hint}" if self.hint else ""
         text = str(value)
         if not self.hint:
-            return f'takes no value, so not "{text}": write true'
+            return f'takes no value: write true instead of "{text}"'
         if re.fullmatch(r"[A-Z]+( [A-Z]+)+", self.hint):
-            return f"takes {len(self.hint.split())} values, {self.hint}: a flag has one"
+            return f"takes {len(self.hint.split())} values, {self.hint}: a flag can have only one"
         if self.allowed:
             for part in text.split(",") if self.several else [text]:
                 if part not in self.allowed:
-                    return f'does not take "{part}"{suggestion(part, self.allowed)}'
+                    return f'does not accept "{part}"{suggestion(part, self.allowed)}'
         elif self.hint == "N" and not NUMBER.fullmatch(text) and f"'{text}'" not in self.help:
             return f'takes a number, not "{text}"'
         return ""
@@ -110,7 +110,7 @@ def read(path: Path) -> Snapshot:
     except ValueError as error:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
     if not made.find("model"):
-        raise Invalid([Problem(str(path), "the file", "is not what `llama-server --help` prints")])
+        raise Invalid([Problem(str(path), "the file", "is not the output of `llama-server --help`")])
     return made
 
 
@@ -172,7 +172,7 @@ def judge(snapshot: Snapshot, flags: Mapping[str, str | bool], own: Collection[s
         option = snapshot.find(flag)
         text = _wrong(snapshot, flag, option, value)
         if option in taken or (option and "download weights" in option.help):
-            text = f"is not for flags: other keys set {option.name}"
+            text = f"is not allowed in flags: other keys set {option.name}"
         elif option in seen:
             text = f"duplicates --{seen[option]}"
         if option:
@@ -186,10 +186,10 @@ def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: str | bo
     if option is None:
         new, to, source = RENAMED.get(flag, ("", "", ""))
         if snapshot.find(new):
-            return f'is no option of this llama-server: it is {new} = "{to}" now ({source})'
-        return f"is no option of this llama-server{suggestion(flag, snapshot.names())}"
+            return f'is not an option of this llama-server: it is now {new} = "{to}" ({source})'
+        return f"is not an option of this llama-server{suggestion(flag, snapshot.names())}"
     if option.removed:
-        return f"has been removed from llama-server, which says: {option.removed}"
+        return f"was removed from llama-server, which says: {option.removed}"
     if f"--{flag}" not in option.spellings:
-        return f'is written by its long name, "{option.name}"'
+        return f'must be written with its long name, "{option.name}"'
     return option.wrong(value)

@@ -54,20 +54,20 @@ OWN_OPTIONS = frozenset(
 class Engine(PatchedKeys):
     """A compiled llama.cpp."""
 
-    kind: Literal["llama.cpp"] = Field(description="What it is.")
-    source: CatalogName = Field(description="The input, or the lock's artefact, it is compiled from.")
+    kind: Literal["llama.cpp"] = Field(description="Kind.")
+    source: CatalogName = Field(description="The input, or locked artefact, to compile.")
     subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")
-    commit: Commit = Field(description="The llama.cpp commit the source is.")
+    commit: Commit = Field(description="The llama.cpp commit of the source.")
     options: dict[CmakeOption, CmakeValue] = Field(
         default_factory=dict,
-        description="CMake options, as they are; those that cards and variants decide are refused.",
+        description="CMake options, verbatim; those determined by cards and variants are refused.",
     )
 
     @field_validator("options")
     @classmethod
     def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
         if taken := sorted(OWN_OPTIONS & set(options)):
-            raise ValueError(f"other options than {', '.join(taken)}: the rig's cards and variants decide those")
+            raise ValueError(f"options other than {', '.join(taken)}: cards and variants determine these")
         return options
 
 
@@ -81,28 +81,26 @@ class Variant(VariantKeys):
         default=1, ge=1, le=MOST_SEQUENCES, strict=True, description="Parallel sequences: requests served at once."
     )
     cache_type_k: KvType = Field(
-        default="f16", description="Type of the KV cache's keys; on cards only one with a CUDA kernel."
+        default="f16", description="KV cache type for keys; on cards only one with a CUDA kernel."
     )
-    cache_type_v: KvType = Field(default="f16", description="The same of its values.")
-    flash_attention: Literal["on", "off", "auto"] = Field(
-        default="auto", description="Whether attention is computed in tiles, without its whole matrix in memory."
-    )
+    cache_type_v: KvType = Field(default="f16", description="KV cache type for values.")
+    flash_attention: Literal["on", "off", "auto"] = Field(default="auto", description="Whether to use flash attention.")
     split_mode: Literal["none", "layer", "row", "tensor"] | None = Field(
         default=None,
-        description="How the model lies on several cards: by whole layers, which is llama-server's own choice, by "
-        "rows, or each layer in parts; with `none` it lies on the first alone.",
+        description="How to split the model across cards: by layers (llama-server's default), by rows, or by tensors; "
+        "`none` uses only the first.",
     )
     shares: tuple[Share, ...] | None = Field(
-        default=None, min_length=2, description="How much of it each card has, in proportion, in the order of cards."
+        default=None, min_length=2, description="Proportion of the model on each card, in card order."
     )
     memory_lock: bool = Field(default=False, strict=True, description="Keep the weights in RAM, never in swap.")
     thinking: Literal["on", "off", "auto"] | None = Field(
         default=None,
-        description="Whether the model thinks where a request does not say; without it the server decides.",
+        description="Whether the model reasons by default; without it the server decides.",
     )
     flags: dict[Flag, FlagValue] = Field(
         default_factory=dict,
-        description="More llama-server options: name without dashes = value, or true for a bare one.",
+        description="Further llama-server options: name without dashes = value, or true for a switch.",
     )
 
     @property
@@ -124,11 +122,11 @@ class Variant(VariantKeys):
     @model_validator(mode="after")
     def _over_its_cards(self) -> Variant:
         if self.split_mode and self.cards < 2:
-            raise ValueError(f"no split_mode: the variant takes {counted(self.cards, 'card')}")
+            raise ValueError(f"no split_mode: the variant uses {counted(self.cards, 'card')}")
         if self.shares and len(self.shares) != self.cards:
-            raise ValueError(f"shares of {counted(self.cards, 'card')}, one each, not {len(self.shares)}")
+            raise ValueError(f"{counted(self.cards, 'share')}, one per card, not {len(self.shares)}")
         if self.shares and not any(self.shares):
-            raise ValueError("shares of which one is above 0")
+            raise ValueError("shares with at least one above 0")
         return self
 
     @model_validator(mode="after")
@@ -142,5 +140,5 @@ class Variant(VariantKeys):
     @classmethod
     def _not_ours(cls, flags: dict[str, str | bool]) -> dict[str, str | bool]:
         if taken := sorted(OWN_FLAGS & set(flags)):
-            raise ValueError(f"other options than {', '.join(taken)}: other keys set those")
+            raise ValueError(f"options other than {', '.join(taken)}: other keys set these")
         return flags

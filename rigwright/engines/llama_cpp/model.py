@@ -27,7 +27,7 @@ def parts(model: Model, selection: Selection) -> tuple[Part, ...]:
         Missing: with every key that stands for nothing, a line each.
     """
     if model.folder is not None:
-        raise Missing(f"llama.cpp loads GGUF files: name one of {model.folder} with file, not the folder")
+        raise Missing(f"llama.cpp loads GGUF files: select one of {model.folder} with file instead of the folder")
     found, wrong = [], []
     for key, option in OPTIONS.items():
         if reference := getattr(model, key):
@@ -38,7 +38,7 @@ def parts(model: Model, selection: Selection) -> tuple[Part, ...]:
                 continue
             # what is locked by such a name was held against its header
             if key != "chat_template" and not selection.lenient and not chosen[0].path.endswith(GGUF):
-                wrong.append(f"{key}: {chosen[0].path} is no GGUF file by its name, and llama.cpp loads no other")
+                wrong.append(f"{key}: {chosen[0].path} is not named like a GGUF file, and llama.cpp loads nothing else")
             found.append(Part(option, chosen))
     if wrong:
         raise Missing("\n".join(wrong))
@@ -60,7 +60,7 @@ def files(key: str, among: Candidates) -> tuple[Artefact, ...]:
     names = [f"{stem}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
     if missing := [one for one in names if one not in among.by_path]:
         raise Missing(
-            f"{among.name}: {path} is one of {count} parts, and {', '.join(missing)} is not locked: include it"
+            f"{among.name}: {path} is one of {count} parts, but {', '.join(missing)} is not locked: include it"
         )
     return tuple(among.by_path[one] for one in names)
 
@@ -78,4 +78,4 @@ def _only(key: str, name: str, by_path: Mapping[str, Artefact]) -> str:
     if len(whole) == 1:
         return whole[0]
     listed = ", ".join(whole or sorted(by_path))
-    raise Missing(f"{name} has {len(whole) or 'no'} files for {key}: say which as {name}:PATH, of {listed}")
+    raise Missing(f"{name} has {len(whole) or 'no'} files for {key}: select one as {name}:PATH, of {listed}")

@@ -83,12 +83,12 @@ def flags(snapshot: Snapshot, declared: Mapping[str, str | bool]) -> dict[str, s
 def _flag(name: str, option: Option, value: str | bool) -> str:
     what = f" (--help: {option.hint})" if option.hint else ""
     if name in RESERVED or RESERVED & {spelling.lstrip("-") for spelling in option.spellings}:
-        return f"has llama-server open a file, a folder or a port{what}"
+        return f"makes llama-server open a file, a folder or a port{what}"
     if isinstance(value, bool) or name in TEXTS:
         return ""
     if all(NUMBER.fullmatch(part) for part in value.split(",")) or _listed(option, value):
         return ""
-    return f"may name a file, a program or a server{what}: a number or a word that --help lists could not"
+    return f"may name a file, a program or a server{what}, which a number or a word listed by --help cannot"
 
 
 def _listed(option: Option, value: str) -> bool:

@@ -94,14 +94,14 @@ class Vllm(Kind):
         variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
         found_version = self.release(instance.engine, instance.artefacts)
         if not found_version:
-            return [f"{instance.engine_name} cannot be started: its environment has no {DISTRIBUTION}"]
+            return [f"{instance.engine_name} cannot be started: its environment does not contain {DISTRIBUTION}"]
         if known is None:
             path = folder / "catalog" / "flags" / snapshot.file_name(found_version)
-            made = f"`python -m lab.vllm_snapshot > {path}` in its environment does"
-            return [f"nothing says which options vLLM {found_version} takes: {made}"]
+            made = f"run `python -m lab.vllm_snapshot > {path}` in its environment"
+            return [f"the options of vLLM {found_version} are unknown: {made}"]
         found = []
         if found_version.endswith(CPU) == bool(instance.cards):
-            built = "the CPU, and takes no cards" if instance.cards else "cards, and needs some"
+            built = "the CPU: it cannot use cards" if instance.cards else "cards: it needs at least one"
             found.append(f"vLLM {found_version} is built for {built}")
         ours = command.options(instance, roots)
         found += [
@@ -125,7 +125,7 @@ class Vllm(Kind):
         except Missing:
             return []
         found = [
-            f"its config.json has code from {place}, which no lock knows"
+            f"its config.json refers to code from {place}, which is not locked"
             for place in (served.foreign_code if served and "trust-remote-code" in options else ())
         ]
         environment = launched.variables(instance)
@@ -151,11 +151,11 @@ class Vllm(Kind):
             mode = f" in mode {variant.mode}" if variant.mode else ""
             found.append(f"is started by {plugin.keys.launcher} of plugin {plugin}{mode}")
         doctors = [one.keys.doctor.command for one in instance.plugins if one.keys.doctor]
-        found += [f"is switched to once {name} has found all well" for name in doctors]
+        found += [f"is switched to once {name} passes" for name in doctors]
         if variant.trust_remote_code:
             files = [row.path for row in instance.weights if row.path.endswith(".py")]
             said = ", ".join(files) or "none, so trust_remote_code is not needed"
-            found.append(f"runs code that came with its model: {said}")
+            found.append(f"runs Python code from its model's folder: {said}")
         return found
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:

@@ -50,8 +50,8 @@ def _stale_state(one: Placed) -> str:
     if MENDED in one.patches:
         return ""
     return (
-        "prefix caching beside MTP answers wrongly, without an error, on models with linear attention: carry the patch "
-        f"{MENDED}, or leave one of the two out"
+        "prefix caching with MTP silently gives wrong answers on models with linear attention: use the patch "
+        f"{MENDED}, or disable one of the two"
     )
 
 
@@ -61,8 +61,8 @@ def _cliff(one: Placed) -> str:
     if not (small and model and model.hybrid and isinstance(length, int) and length > CLIFF):
         return ""
     return (
-        f"prompts of more than {CLIFF} tokens have run out of memory on one such card, however long max_model_len is: "
-        "two cards, or llama.cpp, take them"
+        f"prompts longer than {CLIFF} tokens have run out of memory on one such card, regardless of "
+        "max_model_len: use two cards, or llama.cpp"
     )
 
 

@@ -43,7 +43,7 @@ def judge(snapshot: Snapshot, flags: Mapping[str, Value], own: Collection[str] =
         option = snapshot.find(flag)
         text = _wrong(snapshot, flag, option, value, flags)
         if option and option.dest in taken:
-            text = f"is not for flags: {taken[option.dest]}"
+            text = f"is not allowed in flags: {taken[option.dest]}"
         elif option and option.dest in seen:
             text = f"duplicates --{seen[option.dest]}"
         if option:
@@ -57,7 +57,7 @@ def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: Value, f
     if option is None:
         return _unknown(snapshot, flag)
     if f"--{flag}" not in option.names:
-        return f'is written by its long name, "{option.name}"'
+        return f'must be written with its long name, "{option.name}"'
     if text := wrong_value(snapshot, option, flag, value):
         return text
     names = snapshot.registered.get(option.name, ())
@@ -67,22 +67,22 @@ def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: Value, f
                 continue
             return f'does not know "{one}"{suggestion(str(one), names)}'
         if option.name == "load-format" and one not in LOAD_FORMATS:
-            return f'"{one}" reads no safetensors of the model\'s folder; allowed: {", ".join(LOAD_FORMATS)}'
+            return f'"{one}" does not load safetensors from the model\'s folder; allowed: {", ".join(LOAD_FORMATS)}'
     return ""
 
 
 def _unknown(snapshot: Snapshot, flag: str) -> str:
     head, dot, _ = flag.partition(".")
     if dot and (option := snapshot.find(head)):
-        return f"is written as a table: {option.name} = {{...}}"
+        return f"must be a table: {option.name} = {{...}}"
     if (dashed := flag.replace("_", "-")) != flag and snapshot.find(dashed):
-        return f'is written with dashes, "{dashed}"'
+        return f'must be written with dashes, "{dashed}"'
     if instead := REMOVED.get(dashed):
-        return f"is no option of vLLM {snapshot.version} any more ({instead[1]}); instead: {instead[0]}"
+        return f"is no longer an option of vLLM {snapshot.version} ({instead[1]}); instead: {instead[0]}"
     whole = [name for name in snapshot.names() if name.startswith(flag)]
     if len(whole) == 1:
-        return f'is only the beginning of a name: write "{whole[0]}"'
-    return f"is no option of vLLM {snapshot.version}{suggestion(flag, snapshot.names())}"
+        return f'is an abbreviation: write "{whole[0]}"'
+    return f"is not an option of vLLM {snapshot.version}{suggestion(flag, snapshot.names())}"
 
 
 def wrong_value(snapshot: Snapshot, option: Option, flag: str, value: Value) -> str:
@@ -91,7 +91,7 @@ def wrong_value(snapshot: Snapshot, option: Option, flag: str, value: Value) -> 
         if value is True:
             return ""
         off = next((name[2:] for name in option.names if name.startswith("--no-") and name != f"--{flag}"), "")
-        return f"takes no value, so not {shown(value)}: write true" + (f", or {off} = true" if off else "")
+        return f"takes no value: write true instead of {shown(value)}" + (f", or {off} = true" if off else "")
     if isinstance(value, bool):
         return "" if value and option.values == "?" else f"needs a value: {_what(option)}"
     if option.kind in ("json", "any"):
@@ -105,7 +105,7 @@ def wrong_value(snapshot: Snapshot, option: Option, flag: str, value: Value) -> 
             return f"needs a value: {_what(option)}"
         several = [one for one in value if isinstance(one, bool | dict | list) or str(one).startswith("-")]
         if several and not (option.kind == "int" and INTEGER.fullmatch(str(several[0]))):
-            return f"does not take {shown(several[0])}: {_what(option)}"
+            return f"does not accept {shown(several[0])}: {_what(option)}"
     return next((text for one in (value if isinstance(value, list) else [value]) if (text := _one(option, one))), "")
 
 
@@ -121,7 +121,7 @@ def _one(option: Option, value: Any) -> str:
     if option.choices:
         chosen = text.lower().replace("-", "_") if option.folded else text
         allowed = [str(choice) for choice in option.choices]
-        return "" if chosen in allowed else f'does not take "{text}"{suggestion(text, allowed)}'
+        return "" if chosen in allowed else f'does not accept "{text}"{suggestion(text, allowed)}'
     if option.none and text in ("", "None"):
         return ""
     patterns = {"int": INTEGER, "float": NUMBER, "count": COUNT, "count or auto": COUNT}
@@ -187,7 +187,7 @@ def _wrong_field(field: Field, value: Any) -> str:
     if kind in field.types or (kind == "integer" and "number" in field.types):
         return _bounded(field.bounds, value) if kind in ("integer", "number") else ""
     if field.values:
-        return f"{shown(value)} is not taken{suggestion(str(value), map(str, field.values))}"
+        return f"{shown(value)} is not accepted{suggestion(str(value), map(str, field.values))}"
     return f"must be {' or '.join(sorted(field.types - {'null'}))}, not {shown(value)}"
 
 
@@ -216,22 +216,22 @@ def variables(snapshot: Snapshot, environment: Mapping[str, str]) -> dict[str, s
 
 def _variable(snapshot: Snapshot, name: str, value: str) -> str:
     if why := OWN_VARIABLES.get(name):
-        return f"is not for a catalogue: {why}"
+        return f"is not allowed in a catalogue: {why}"
     if known := snapshot.variables.get(name):
         return _wrong_variable(known, value)
     if instead := REMOVED_VARIABLES.get(name):
-        return f"is no variable of vLLM {snapshot.version} any more ({instead[1]}); instead: {instead[0]}"
+        return f"is no longer a variable of vLLM {snapshot.version} ({instead[1]}); instead: {instead[0]}"
     if name.startswith("VLLM_"):
-        return f"is no variable of vLLM {snapshot.version}{suggestion(name, snapshot.variables)}"
+        return f"is not a variable of vLLM {snapshot.version}{suggestion(name, snapshot.variables)}"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        return "is no name of a variable"
+        return "is not a valid variable name"
     return ""
 
 
 def _wrong_variable(known: Variable, value: str) -> str:
     parts = value.split(",") if known.kind == "list of choices" else [value]
     if wrong := [one for one in parts if known.choices and one not in known.choices]:
-        return f'does not take "{wrong[0]}"{suggestion(wrong[0], known.choices)}'
+        return f'does not accept "{wrong[0]}"{suggestion(wrong[0], known.choices)}'
     pattern = {"int": INTEGER, "float": NUMBER}.get(known.kind)
     if pattern and not pattern.fullmatch(value):
         return f"takes a {'whole ' if pattern is INTEGER else ''}number, not {shown(value)}"

@@ -24,14 +24,14 @@ Parts = Annotated[int, Field(ge=1, le=64, strict=True)]
 class Engine(EngineKeys):
     """vLLM in an environment."""
 
-    kind: Literal["vllm"] = Field(description="What it is.")
+    kind: Literal["vllm"] = Field(description="Kind.")
     env: CatalogName = Field(description="An entry of the table `envs`, with vLLM in it.")
 
 
 class Warmup(Frozen):
     """Requests that are made before an instance is ready: the first ones compile."""
 
-    requests: int = Field(ge=1, le=1000, strict=True, description="How many, one after the other.")
+    requests: int = Field(ge=1, le=1000, strict=True, description="Number of requests, one after the other.")
     max_tokens: Tokens = Field(default=16, description="Tokens of each answer.")
 
 
@@ -40,45 +40,49 @@ class Variant(VariantKeys):
 
     tensor_parallel_size: Parts | None = Field(
         default=None,
-        description="Cards that share each layer; without it all that the other two leave. On the CPU: processes.",
+        description="Tensor parallel size: cards per layer; default: all that the other two leave. On the "
+        "CPU: processes.",
     )
-    pipeline_parallel_size: Parts = Field(default=1, description="Groups of cards that have some layers each.")
-    data_parallel_size: Parts = Field(default=1, description="Groups of cards that have the whole model each.")
+    pipeline_parallel_size: Parts = Field(default=1, description="Pipeline parallel size.")
+    data_parallel_size: Parts = Field(default=1, description="Data parallel size.")
     max_model_len: Tokens | Literal["auto"] | None = Field(
-        default=None, description="Tokens of one request and its answer; `auto` is what fits on the cards."
+        default=None,
+        description="Context length of a request and its answer, tokens; `auto` is what fits on the cards.",
     )
-    max_num_seqs: Requests | None = Field(default=None, description="Requests served at once.")
-    max_num_batched_tokens: Tokens | None = Field(default=None, description="Tokens computed in one step.")
-    dtype: Text | None = Field(default=None, description="Of weights and activations.")
-    quantization: Text | None = Field(default=None, description="Of the weights, where their own config is not right.")
-    kv_cache_dtype: Text | None = Field(default=None, description="Of the KV cache.")
+    max_num_seqs: Requests | None = Field(default=None, description="Parallel sequences.")
+    max_num_batched_tokens: Tokens | None = Field(default=None, description="Tokens per scheduler step.")
+    dtype: Text | None = Field(default=None, description="Data type of weights and activations.")
+    quantization: Text | None = Field(
+        default=None, description="Quantisation of the weights, if their own config is wrong."
+    )
+    kv_cache_dtype: Text | None = Field(default=None, description="Data type of the KV cache.")
     gpu_memory_utilization: float | None = Field(
-        default=None, gt=0, le=1, strict=True, description="The part of each card's memory that it takes."
+        default=None, gt=0, le=1, strict=True, description="Share of each card's memory to use."
     )
-    reasoning_parser: Text | None = Field(default=None, description="What tells thoughts from answers.")
-    tool_call_parser: Text | None = Field(
-        default=None, description="What reads calls of tools; a model may then call one by itself."
-    )
+    reasoning_parser: Text | None = Field(default=None, description="Reasoning parser.")
+    tool_call_parser: Text | None = Field(default=None, description="Tool call parser; enables automatic tool choice.")
     thinking: Literal["on", "off"] | None = Field(
-        default=None, description="Whether the model thinks where a request does not say; without it its template does."
+        default=None, description="Whether the model reasons by default; without it its template decides."
     )
     trust_remote_code: bool = Field(
-        default=False, strict=True, description="Run the Python files that come with the model: all of them are hashed."
+        default=False,
+        strict=True,
+        description="Whether to run the Python files in the model's folder: all of them are hashed.",
     )
     speculative_config: Table | None = Field(
-        default=None, description="How next tokens are guessed; with a model's `draft`, that model does."
+        default=None, description="Speculative decoding; with a model's `draft`, that model is used."
     )
-    compilation_config: Table | None = Field(default=None, description="What is compiled, and how.")
-    shm_size: MemorySize = Field(default="16G", description="The most that its processes may share in /dev/shm.")
-    warmup: Warmup | None = Field(default=None, description="Requests that are made before it is ready.")
+    compilation_config: Table | None = Field(default=None, description="Compilation settings.")
+    shm_size: MemorySize = Field(default="16G", description="Size limit of /dev/shm.")
+    warmup: Warmup | None = Field(default=None, description="Warm-up requests before it is ready.")
     mode: Name | None = Field(
         default=None,
-        description="The way in which a plugin of its environment starts it, where it has several.",
+        description="The mode in which a plugin of its environment starts it, if that has several.",
     )
-    environment: dict[Variable, Text] = Field(default_factory=dict, description="Variables of its environment.")
+    environment: dict[Variable, Text] = Field(default_factory=dict, description="Environment variables.")
     flags: dict[Flag, OptionValue] = Field(
         default_factory=dict,
-        description="More options of `vllm serve`: name without dashes = value, or true for a bare one.",
+        description="Further options of `vllm serve`: name without dashes = value, or true for a switch.",
     )
 
     @property

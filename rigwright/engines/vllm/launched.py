@@ -51,7 +51,9 @@ def refusals(instance: Instance, known: Snapshot, options: Mapping[str, Value]) 
     found, variant = plugin(instance), cast(Variant, instance.variant)
     if found is None:
         if variant.mode is not None:
-            yield f"mode {variant.mode}: no plugin of {instance.installed_as} starts it, and modes are a plugin's"
+            yield (
+                f"mode {variant.mode}: no plugin of {instance.installed_as} launches it, and only plugins have modes"
+            )
         return
     modes = found.keys.modes
     if modes and variant.mode is None:
@@ -62,7 +64,7 @@ def refusals(instance: Instance, known: Snapshot, options: Mapping[str, Value]) 
     given = {name: name.replace("-", "_") for name in options} | {name: f"flags.{name}" for name in flags(instance)}
     for name, key in given.items():
         if why := owned.get(_dest(known, name)):
-            yield f"{key} is not for a variant: plugin {found.name} sets it: {why}"
+            yield f"{key} is not allowed in a variant: plugin {found.name} sets it: {why}"
 
 
 def _dest(known: Snapshot, name: str) -> str:

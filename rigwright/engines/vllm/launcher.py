@@ -41,7 +41,7 @@ class Door:
         self.app = app
         key = Path(os.environ[KEY_FILE]).read_text().strip()
         if not key:
-            raise SystemExit(f"{os.environ[KEY_FILE]} holds no key")
+            raise SystemExit(f"{os.environ[KEY_FILE]} contains no key")
         self.wanted = f"Bearer {key}".encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

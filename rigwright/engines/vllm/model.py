@@ -19,7 +19,7 @@ def parts(model: Model, selection: Selection) -> tuple[Part, ...]:
         Missing: with every key that stands for nothing, a line each.
     """
     if model.folder is None:
-        raise Missing(f"vLLM loads folders of safetensors: name an input with folder, not the file {model.file}")
+        raise Missing(f"vLLM loads safetensors folders: select an input with folder instead of the file {model.file}")
     found: list[Part] = []
     wrong: list[str] = []
     for option, reference in ((MODEL, model.folder), (DRAFT, model.draft)):
@@ -48,12 +48,12 @@ def _folder(option: str, name: str, selection: Selection) -> Part:
 def _template(own: str, reference: str, selection: Selection) -> Artefact:
     among = selection.candidates(reference)
     if among.name != own and CONFIG in among.by_path:
-        raise Missing(f"{reference} is another model's template: name one of {own}, or a file of your own")
+        raise Missing(f"{reference} is another model's template: select one of {own}, or your own file")
     if among.path:
         return among.find(among.path)
     choices = [path for path in among.by_path if path.endswith(".jinja")] or list(among.by_path)
     if len(choices) != 1:
-        raise Missing(f"{among.name} has {len(choices)} files for chat_template: say which as {among.name}:PATH")
+        raise Missing(f"{among.name} has {len(choices)} files for chat_template: select one as {among.name}:PATH")
     return among.find(choices[0])
 
 

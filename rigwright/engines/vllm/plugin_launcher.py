@@ -26,7 +26,7 @@ def main() -> None:
     sys.argv = [launcher, *arguments, "--middleware", door]
     found = [*entry_points(group="console_scripts", name=launcher)]
     if len(found) != 1:
-        raise SystemExit(f"{len(found)} distributions have an entry point {launcher}")
+        raise SystemExit(f"{len(found)} distributions have an entry point {launcher}, expected 1")
     sys.exit(found[0].load()())
 
 

@@ -15,22 +15,22 @@ from typing import Any
 from rigwright.engines.vllm.judge import MODELS, NUMBER
 from rigwright.engines.vllm.snapshot import Field, Option, Snapshot, Value
 
-_CODE = "has vLLM import and run what it names"
-_FILES = "has vLLM read or write what it names"
-_SERVERS = "has vLLM reach a server, or listen"
+_CODE = "makes vLLM import and run the named code"
+_FILES = "makes vLLM read or write the named file"
+_SERVERS = "makes vLLM connect to a server, or listen"
 # Whatever a snapshot says that they take: it lies in a catalogue, too.
 RESERVED: Mapping[str, str] = {
     **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin"), _CODE),
     **dict.fromkeys(("worker-cls", "worker-extension-cls", "scheduler-cls", "logits-processors", "middleware"), _CODE),
     **dict.fromkeys(("kv-transfer-config", "ec-transfer-config", "tool-server", "model-loader-extra-config"), _CODE),
-    "trust-remote-code": "has vLLM run the Python files that came with the model",
+    "trust-remote-code": "makes vLLM run Python files from the model's folder",
     **dict.fromkeys(("lora-modules", "default-mm-loras", "log-config-file", "generation-config"), _FILES),
     **dict.fromkeys(("allowed-local-media-path", "mm-encoder-fp8-scale-path", "profiler-config"), _FILES),
     **dict.fromkeys(("mm-encoder-fp8-scale-save-path",), _FILES),
     **dict.fromkeys(("otlp-traces-endpoint", "kv-events-config", "weight-transfer-config"), _SERVERS),
-    **dict.fromkeys(("allowed-media-domains",), "says from which servers clients may have vLLM fetch"),
-    **dict.fromkeys(("enable-prompt-embeds", "enable-mm-embeds"), "has vLLM unpack tensors that clients send"),
-    "trust-request-chat-template": "has vLLM run the templates that clients send",
+    **dict.fromkeys(("allowed-media-domains",), "sets the servers that clients can make vLLM fetch from"),
+    **dict.fromkeys(("enable-prompt-embeds", "enable-mm-embeds"), "makes vLLM unpickle tensors from clients"),
+    "trust-request-chat-template": "makes vLLM run templates from clients",
 }
 # What is an option by itself, and the beginning of one of those
 WHOLE = "reasoning-parser"
@@ -92,14 +92,14 @@ TEXT_VARIABLES: Mapping[str, str] = {
 }
 # vLLM's switches that are more than that
 RESERVED_VARIABLES: Mapping[str, str] = {
-    "VLLM_ALLOW_INSECURE_SERIALIZATION": "has vLLM run what a message says (pickle)",
-    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "has clients name folders that are loaded",
-    "VLLM_SERVER_DEV_MODE": "opens paths to whoever reaches the server that control it",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "makes vLLM unpickle messages",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "lets clients name folders to load",
+    "VLLM_SERVER_DEV_MODE": "opens control endpoints to everyone who reaches the server",
     "VLLM_USE_MODELSCOPE": _SERVERS,
     "VLLM_CI_USE_S3": _SERVERS,
     "VLLM_MEDIA_URL_ALLOW_REDIRECTS": _SERVERS,
     "VLLM_PLUGINS": _CODE,
-    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "has torch run what a file says (pickle)",
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "makes torch unpickle a file",
 }
 
 
@@ -130,7 +130,7 @@ def _flag(snapshot: Snapshot, name: str, option: Option, value: Value) -> str:
         word = str(one).lower().replace("-", "_") if option.folded else str(one)
         plain = NUMBER.fullmatch(word.lower().rstrip("kmgt")) or word == "auto"
         if not plain and not (word in listed and _WORD.fullmatch(word)):
-            return "may name a file, code or a server: a number or a registered name could not"
+            return "may name a file, code or a server, which a number or a registered name cannot"
     return ""
 
 
@@ -148,10 +148,10 @@ def _json(snapshot: Snapshot, option: Option, value: Value) -> str:
             found = value
     if isinstance(found, str):
         known = found in WORDS.get(option.name, ())
-        return "" if known else "may name a file, code or a server: a number or a registered name could not"
+        return "" if known else "may name a file, code or a server, which a number or a registered name cannot"
     model = option.model or MODELS.get(option.name, "")
     if place := next(_naming(snapshot, model, found, ""), None):
-        return f"{place} may name a file, code or a server: a number or a registered name could not"
+        return f"{place} may name a file, code or a server, which a number or a registered name cannot"
     return ""
 
 
@@ -201,11 +201,11 @@ def _variable(snapshot: Snapshot, name: str, value: str) -> str:
     # of other variables a snapshot, which lies in a catalogue, is not believed
     known = snapshot.variables.get(name) if name.startswith("VLLM_") else None
     if not FAMILIES.fullmatch(name):
-        return "is none that vLLM is known to run with: a program may do anything with it"
+        return "is not a known variable of vLLM: any program may interpret it"
     if NUMBER.fullmatch(value) or _SWITCHED.fullmatch(value):
         named = _NAMING_VARIABLE.fullmatch(name) and not (known and known.kind in ("switch", "int", "float"))
         return "may name a file, a program or a server" if named else ""
     if known and known.kind in ("choice", "list of choices", "switch"):
         listed = all(part in known.choices and _WORD.fullmatch(part) for part in value.split(","))
         return "" if listed else "may name a file or a program"
-    return "may name a file, a program or a server: a number could not"
+    return "may name a file, a program or a server, which a number cannot"

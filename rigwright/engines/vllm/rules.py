@@ -57,9 +57,12 @@ def _architecture(asked: Asked) -> Iterator[str]:
     if not own:
         yield "the model's config.json names no architecture"
     elif not {*own} & {*all_} and not _elsewhere(asked):
-        yield f"vLLM {asked.snapshot.version} has no {', '.join(own)}: that is what the model's config.json names"
+        yield (
+            f"vLLM {asked.snapshot.version} does not support {', '.join(own)}, the architecture in the model's "
+            "config.json"
+        )
     elif {*own} & {*all_} and not {*own} & {*known}:
-        yield f"{', '.join(own)} does not generate text: an instance is ready once it answers a chat completion"
+        yield f"{', '.join(own)} does not generate text: instances must answer chat completions"
 
 
 def _elsewhere(asked: Asked) -> bool:
@@ -82,12 +85,12 @@ def _parallel(asked: Asked) -> Iterator[str]:
     if asked.cards and tensor * pipeline * data * context != asked.cards:
         yield f"{tensor} x {pipeline} x {data} ranks (tensor, pipeline, data) are not {counted(asked.cards, 'card')}"
     if model.heads and model.heads % tensor:
-        yield f"{counted(model.heads, 'attention head')} cannot be shared out among tensor-parallel-size {tensor}"
+        yield f"{counted(model.heads, 'attention head')} cannot be divided by tensor-parallel-size {tensor}"
     # QKVParallelLinear in vllm/model_executor/layers/linear.py: each rank has whole ones, or each is on some
     elif model.kv_heads and model.kv_heads % tensor and tensor % model.kv_heads:
-        yield f"{counted(model.kv_heads, 'KV head')} cannot be shared out among tensor-parallel-size {tensor}"
+        yield f"{counted(model.kv_heads, 'KV head')} cannot be divided by tensor-parallel-size {tensor}"
     if model.layers and pipeline > model.layers:
-        yield f"{counted(model.layers, 'layer')} cannot be shared out among pipeline-parallel-size {pipeline}"
+        yield f"{counted(model.layers, 'layer')} cannot be divided by pipeline-parallel-size {pipeline}"
     if asked.has("enable-expert-parallel") and not model.experts:
         yield "enable-expert-parallel: the model has no experts"
     if asked.has("enable-eplb") and not asked.has("enable-expert-parallel"):
@@ -115,17 +118,17 @@ def _apart(model: Model, tensor: int, decode: int) -> bool:
 def _dtype(asked: Asked) -> Iterator[str]:
     said = asked.dtype
     if said == "bfloat16" and asked.oldest and of_capability(asked.oldest) < 80:
-        yield f'dtype bfloat16 needs compute capability 8.0, and a card has {asked.oldest}: dtype = "half"'
+        yield f'dtype bfloat16 needs compute capability 8.0, but a card has {asked.oldest}: use dtype = "half"'
     if said == "float16" and (refusing := asked.model_types & asked.no_half):
-        yield f"dtype half: models of type {', '.join(sorted(refusing))} overflow in it; bfloat16 or float32 do not"
+        yield f"dtype half: models of type {', '.join(sorted(refusing))} overflow in it: use bfloat16 or float32"
 
 
 def _quantization(asked: Asked) -> Iterator[str]:
     said, own, methods = asked.text("quantization").lower(), asked.model.quantization, asked.snapshot.methods
     if own and own not in methods and own not in READ_AS:
-        yield f"vLLM {asked.snapshot.version} knows no weights that are quantised as {own}, which the model's are"
+        yield f"vLLM {asked.snapshot.version} does not support {own}, the quantisation of the model's weights"
     elif said == "humming":
-        yield "quantization humming needs a package that vLLM does not bring"
+        yield "quantization humming needs a package that vLLM does not include"
     elif said and own and said not in (own, *READ_AS.get(own, ())):
         yield f"quantization {said}: the model's weights are quantised as {own}"
     elif said and not own and not methods[said].alone:
@@ -151,9 +154,9 @@ def _method(asked: Asked, among: Sequence[str]) -> Iterator[str]:
     name, least = among[0], min(method.capability for method in found)
     if asked.oldest and of_capability(asked.oldest) < least:
         needed = f"{least // 10}.{least % 10}"
-        yield f"quantization {name} needs compute capability {needed}, and a card has {asked.oldest}"
+        yield f"quantization {name} needs compute capability {needed}, but a card has {asked.oldest}"
     if asked.dtype not in (taken := {dtype for method in found for dtype in method.dtypes}):
-        yield f"quantization {name} computes in {' or '.join(sorted(taken))}, and not in {asked.dtype}"
+        yield f"quantization {name} supports dtype {' or '.join(sorted(taken))}, not {asked.dtype}"
 
 
 def _context(asked: Asked) -> Iterator[str]:
@@ -165,7 +168,7 @@ def _context(asked: Asked) -> Iterator[str]:
     ):
         return
     if length and most and length > max(most, _whole(asked.model.config.get("model_max_length"))):
-        yield f"max-model-len {length:.0f}: the model was made for {most}, unless VLLM_ALLOW_LONG_MAX_MODEL_LEN is 1"
+        yield f"max-model-len {length:.0f}: the model's limit is {most}, unless VLLM_ALLOW_LONG_MAX_MODEL_LEN is 1"
 
 
 def _whole(value: object) -> int:
@@ -177,21 +180,24 @@ def _batches(asked: Asked) -> Iterator[str]:
     length = asked.number("max-model-len")
     length = asked.model.max_positions if length is None or length < 0 else length
     if tokens and sequences and tokens < sequences:
-        yield f"max-num-batched-tokens {tokens:.0f} is less than max-num-seqs {sequences:.0f}: each has one at least"
+        yield (
+            f"max-num-batched-tokens {tokens:.0f} is less than max-num-seqs {sequences:.0f}: each sequence needs "
+            "at least one"
+        )
     elif (
         not tokens
         and sequences
         and sequences > BATCHED_TOKENS * (2 if asked.text("performance-mode") == "throughput" else 1)
     ):
-        yield f"max-num-seqs {sequences:.0f} needs max-num-batched-tokens of as many"
+        yield f"max-num-seqs {sequences:.0f} needs max-num-batched-tokens of at least that"
     if asked.has("enable-chunked-prefill") is False and tokens and length and tokens < length:
         yield (
-            f"max-num-batched-tokens {tokens:.0f} is less than max-model-len {length:.0f}, which only chunked prefill "
-            "takes: without no-enable-chunked-prefill it does"
+            f"max-num-batched-tokens {tokens:.0f} is less than max-model-len {length:.0f}, which needs chunked "
+            "prefill: remove no-enable-chunked-prefill"
         )
     for name in ("max-num-partial-prefills", "max-long-partial-prefills"):
         if asked.size(name) != 1:
-            yield f"{name}: vLLM takes the option, and refuses any number but 1"
+            yield f"{name}: vLLM only accepts 1"
 
 
 def _kv_cache(asked: Asked) -> Iterator[str]:
@@ -205,10 +211,13 @@ def _kv_cache(asked: Asked) -> Iterator[str]:
         if found is None:
             continue
         if not found:
-            yield f"kv-cache-dtype {kind}: no attention backend has it on capability {capability}"
+            yield f"kv-cache-dtype {kind}: no attention backend supports it on compute capability {capability}"
         elif backend in asked.snapshot.backends_known and backend not in found:
             others = ", ".join(found)
-            yield f"attention-backend {backend} has no kv-cache-dtype {kind} on capability {capability}: {others} has"
+            yield (
+                f"attention-backend {backend} does not support kv-cache-dtype {kind} on compute capability "
+                f"{capability}: use {others}"
+            )
 
 
 def _together(asked: Asked) -> Iterator[str]:
@@ -228,7 +237,7 @@ def _together(asked: Asked) -> Iterator[str]:
     if "mamba-block-size" in asked.options and not asked.has("enable-prefix-caching"):
         yield "mamba-block-size needs enable-prefix-caching"
     if asked.text("mm-tensor-ipc") == "torch_shm" and asked.cards > 1:
-        yield "mm-tensor-ipc torch_shm is for one card"
+        yield "mm-tensor-ipc torch_shm only works with one card"
 
 
 def _speculative(asked: Asked) -> Iterable[str]:

@@ -222,7 +222,7 @@ def parse(text: str) -> Snapshot:
 
 def _matched(pattern: str, text: str) -> str:
     if not re.fullmatch(pattern, text):
-        raise ValueError(f"{text!r} is no name")
+        raise ValueError(f"{text!r} is not a valid name")
     return text
 
 

@@ -35,7 +35,7 @@ def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
     elif not tokens and method != "suffix" and (not model or asked.draft is None or not _predicts(asked.draft.config)):
         yield "speculative_config needs num_speculative_tokens"
     if declared.get("tensor_parallel_size") is not None:
-        yield "speculative_config: tensor_parallel_size is called draft_tensor_parallel_size there"
+        yield "speculative_config: tensor_parallel_size must be written draft_tensor_parallel_size"
     ranks, own = declared.get("draft_tensor_parallel_size"), asked.size("tensor-parallel-size")
     if model and ranks not in (None, 1, own):
         yield f"speculative_config: draft_tensor_parallel_size must be 1 or the model's, {own}"
@@ -43,7 +43,7 @@ def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
     if method in ("ngram", "ngram_gpu") and least and most and least > most:
         yield f"speculative_config: prompt_lookup_min {least} is more than prompt_lookup_max {most}"
     if method == "suffix":
-        yield "speculative_config: method suffix needs arctic-inference, which vLLM does not bring"
+        yield "speculative_config: method suffix needs arctic-inference, which vLLM does not include"
     yield from _of_the_model(asked, method, model)
     synthetic = {"synthetic_acceptance_rates", "synthetic_acceptance_length"} & {
         key for key, value in declared.items() if value is not None
@@ -51,7 +51,7 @@ def refused(asked: Asked, declared: Mapping[str, Any]) -> Iterator[str]:
     if (declared.get("rejection_sample_method") == "synthetic") != (len(synthetic) == 1):
         yield "speculative_config: rejection_sample_method synthetic and one of its two acceptance keys go together"
     if asked.has("async-scheduling") and method in ("ngram", "medusa", "mlp_speculator", "suffix"):
-        yield f"async-scheduling does not go with the speculative method {method}"
+        yield f"async-scheduling conflicts with the speculative method {method}"
 
 
 def _of_the_model(asked: Asked, method: str, model: object) -> Iterator[str]:
@@ -62,12 +62,12 @@ def _of_the_model(asked: Asked, method: str, model: object) -> Iterator[str]:
         known = {*asked.model_types, *asked.model.architectures}
         known &= {*registered["mtp-types"], *registered["mtp-architectures"]}
         if not known and not _predicts(config):
-            yield f"speculative_config: models of type {asked.model_type} bring no layers that predict several tokens"
+            yield f"speculative_config: models of type {asked.model_type} have no MTP layers"
     draft = asked.draft
     if method == "draft_model" and draft and draft.vocabulary and asked.model.vocabulary not in (0, draft.vocabulary):
         yield (
-            f"speculative_config: the draft model's vocabulary has {draft.vocabulary} tokens, "
-            f"and the model's {asked.model.vocabulary}"
+            f"speculative_config: the draft model's vocabulary has {draft.vocabulary} tokens, but the model's has "
+            f"{asked.model.vocabulary}"
         )
 
 

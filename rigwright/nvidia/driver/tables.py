@@ -54,9 +54,9 @@ class NvidiaArchive(Frozen):
     """One of NVIDIA's apt archives, which are flat: one folder a release of a distribution."""
 
     systems: tuple[System, ...] = Field(min_length=1)
-    path: RelativePath = Field(description="Its folder, below the base address.")
+    path: RelativePath = Field(description="Its folder, below the base URL.")
     key: FileName = Field(description="The file in it with its signing key.")
-    fingerprint: Fingerprint = Field(description="That key's.")
+    fingerprint: Fingerprint = Field(description="Fingerprint of that key.")
 
 
 class Generation(Frozen):

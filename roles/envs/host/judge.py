@@ -100,7 +100,7 @@ def _unused(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:
     paths = tuple(there)
     for path, pattern in patch["shadows"].items():
         for other in filter(re.compile(pattern).fullmatch, paths):
-            yield f"patch {patch['name']}: {path} is never imported: {other} is in its place"
+            yield f"patch {patch['name']}: {path} is never imported: {other} takes precedence"
 
 
 def _other(tree: Tree, listed: Mapping[str, set[str]]) -> Iterator[str]:
@@ -110,10 +110,10 @@ def _other(tree: Tree, listed: Mapping[str, set[str]]) -> Iterator[str]:
             yield f"{shown(path)} is missing"
     for path in sorted(tree.files):
         if path not in listed and not (path in BESIDE or META.fullmatch(path) or _is_compiled(path, listed)):
-            yield f"{path} is no package's"
+            yield f"{path} belongs to no package"
     for path in sorted(tree.links):
         if LINK not in listed.get(path, ()):
-            yield f"{path} is no package's link"
+            yield f"{path} is a link that belongs to no package"
 
 
 def _is_compiled(path: str, listed: Mapping[str, object]) -> bool:

@@ -131,11 +131,11 @@ def members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]:
     wrong = []
     # Python looks for the end of an archive from behind, and takes that of one inside of it where its own is gone
     if min((one.header_offset for one in archive.infolist()), default=0):
-        wrong.append("it cannot be read: it was cut, or begins with something else")
+        wrong.append("it cannot be read: it is truncated, or starts with something else")
     for one in archive.infolist()[: MOST + 1]:
         name = one.orig_filename
         if _leads_out(name):
-            wrong.append(f"{shown(name)} leads out of it, or is no name")
+            wrong.append(f"{shown(name)} leads out of it, or is not a valid name")
         elif stat.S_IFMT(one.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
             wrong.append(f"{shown(name)} is a link, or no file")
         elif name in found:
@@ -245,7 +245,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     except (OSError, EOFError, ValueError, KeyError, RuntimeError) as error:
         raise _refused(path, [f"it cannot be read: {shown(error)}"]) from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, configparser.Error):
-        raise _refused(path, ["it cannot be read: it was cut, or is no such archive"]) from None
+        raise _refused(path, ["it cannot be read: it is truncated, or not such an archive"]) from None
 
 
 def _refused(file: Path, wrong: Iterable[str]) -> Refused:

@@ -42,7 +42,7 @@ def walk(top: Path) -> Tree:
     found = Tree()
     # whoever has made it may have put a link to a folder of somebody's there, who can go on writing to that
     if not stat.S_ISDIR(top.lstat().st_mode):
-        found.wrong.append(f"{top.name} is no folder")
+        found.wrong.append(f"{top.name} is not a folder")
         return found
     for folder, folders, names in os.walk(top, followlinks=False):
         for name in (*folders, *names):
@@ -86,7 +86,7 @@ def text(top: Path, relative: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise Refused(f"{relative} is no text") from None
+        raise Refused(f"{relative} is not text") from None
 
 
 def sha256(path: Path) -> str:

@@ -37,7 +37,7 @@ class Place:
             with suppress(FileNotFoundError):
                 there = path.lstat()
                 if not stat.S_ISDIR(there.st_mode):
-                    raise Refused(f"{path} is no folder of its own: put a folder in its place, or take it away")
+                    raise Refused(f"{path} is not a real folder: replace it with a folder, or remove it")
                 # a link that comes after this look would lead root's writing anywhere
                 if there.st_uid != 0 or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                     raise Refused(f"{path} can be written by others than root: chown root and chmod 755 it")
@@ -45,7 +45,7 @@ class Place:
         for one in (path, self.part(path)):
             with suppress(FileNotFoundError):
                 if not stat.S_ISREG(one.lstat().st_mode):
-                    raise Refused(f"{one} is no file of its own: put the file itself there, or take it away")
+                    raise Refused(f"{one} is not a real file: replace it with the file itself, or remove it")
         return path
 
     @staticmethod

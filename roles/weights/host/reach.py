@@ -60,13 +60,13 @@ def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
     """
     found = _PLAIN.fullmatch(url)
     if not found:
-        raise Unsafe("it leads to what is no plain address")
+        raise Unsafe("it leads to an invalid address")
     if before.lower().startswith("https:") and found[1].lower() == "http":
         raise Unsafe(f"it leads from https to plain http, to {found[2]}")
     try:
         place, host = origin(url), urlsplit(url).hostname or ""
     except ValueError:
-        raise Unsafe("it leads to what is no plain address") from None
+        raise Unsafe("it leads to an invalid address") from None
     if place in declared:
         return []
     port = int(place.rpartition(":")[2])

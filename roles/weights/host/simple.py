@@ -60,7 +60,7 @@ def _read(content_type: str, body: bytes) -> tuple[str, str]:
     header["Content-Type"] = content_type
     kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
     if not content_type or kind not in (JSON, *HTML):
-        raise Refused(f"it answers with {kind if content_type else 'no type'}, which is no page of a package index")
+        raise Refused(f"it answers with {kind if content_type else 'no type'}, which is not a package index page")
     if charset not in CHARSETS:
         raise Refused(f"its page is in the character set {charset}, which is none of an index")
     try:
@@ -75,7 +75,7 @@ def _of_json(text: str, url: str) -> Iterator[tuple[str, str, str, str]]:
         page = json.loads(text)
         version, rows = str(page["meta"]["api-version"]), page["files"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise Refused("its page is no list of files") from None
+        raise Refused("its page is not a file list") from None
     if not version.startswith("1."):
         raise Refused(f"its page is of version {version[:20]!r} of the interface, and 1 is known")
     for row in rows if isinstance(rows, list) else ():
@@ -110,4 +110,4 @@ def _joined(url: str, link: str) -> str:
     try:
         return urldefrag(urljoin(url, link))[0]
     except ValueError:
-        raise Refused("its page has a link that is no address") from None
+        raise Refused("its page has a link that is not a URL") from None

@@ -162,4 +162,4 @@ def check(relative: str) -> None:
         or parts[0].startswith(".")
         or parts[-1].endswith((".part", ".wrong"))
     ):
-        raise Refused(f"{relative!r} is no path for a file of a model: lock the model anew")
+        raise Refused(f"{relative!r} is not a valid path for a model file: lock the model again")

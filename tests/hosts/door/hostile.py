@@ -104,7 +104,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "a NUL in a header": (_head("X-A: a\0b", LENGTH), {400}),
     "a lone CR in a header": (_head("X-A: a\rTransfer-Encoding: chunked", LENGTH), {400}),
     "chunks in HTTP/1.0": (_chunked().replace(b"HTTP/1.1", b"HTTP/1.0"), {400, 501}),
-    "a chunk's length is no number": (_chunked(size="zz"), {400}),
+    "a chunk's length is not a number": (_chunked(size="zz"), {400}),
     "a chunk's length is negative": (_chunked(size="-1"), {400}),
     "a chunk's length runs over": (_chunked(size="ffffffffffffffffff"), {400, 413}),
     "a chunk is longer than said": (_chunked(size="3"), {400}),

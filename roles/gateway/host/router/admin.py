@@ -53,7 +53,7 @@ async def ask(socket: Path, method: str, target: str, body: bytes = b"", *, most
             writer.close()
     found = _STATUS.match(said)
     if found is None:
-        raise Unanswered("it is no HTTP")
+        raise Unanswered("it is not HTTP")
     return int(found[1]), bytes(said)
 
 
@@ -72,7 +72,7 @@ async def state(socket: Path) -> State:
         progress = {str(name): float(one["progress"]) for name, one in dict(value["instances"]).items()}
         keys = frozenset(one for one in dict(value["keys"]) if _KEY.fullmatch(one))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise Unanswered(f"answer {status}, which is no state") from None
+        raise Unanswered(f"answer {status}, which is not a valid state") from None
     return State(progress, keys)
 
 

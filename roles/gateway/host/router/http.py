@@ -180,7 +180,7 @@ class Reader:
                         return False
                     found = _CHUNK.fullmatch(self.buffer, at, end)
                     if found is None:
-                        raise Malformed(400, "a chunk's length is no number")
+                        raise Malformed(400, "a chunk's length is not a number")
                     size = int(found[1], 16)
                     if len(self.chunks) + size > self.most:
                         raise Malformed(413, f"the body is larger than {self.most} bytes")
@@ -213,14 +213,14 @@ def _head(head: bytes) -> Request:
     first, *rest = head.split(b"\r\n")
     line = _LINE.fullmatch(first)
     if line is None:
-        raise Malformed(400, "the first line is no request of HTTP/1")
+        raise Malformed(400, "the first line is not an HTTP/1 request")
     if len(rest) > MOST_HEADERS:
         raise Malformed(431, f"there are more than {MOST_HEADERS} headers")
     headers: dict[str, tuple[str, ...]] = {}
     for one in rest:
         name, colon, value = one.partition(b":")
         if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Malformed(400, "a line is no header")
+            raise Malformed(400, "a line is not a header")
         key = name.decode("ascii").lower()
         headers[key] = (*headers.get(key, ()), value.decode("latin-1").strip(" \t"))
     request = Request(line[1].decode("ascii"), line[2].decode("ascii"), headers)
@@ -239,5 +239,5 @@ def _length(head: Request) -> int | None:
     if length is None:
         return 0
     if not _LENGTH.fullmatch(length):
-        raise Malformed(400, "the body's length is no number")
+        raise Malformed(400, "the body's length is not a number")
     return int(length)
