@@ -234,7 +234,11 @@ def saturation(rungs: Sequence[Rung], capacity: int | None) -> Saturation:
     if first is last:
         return Saturation(None, "", f"not saturated with {last.streams} streams: more may bring more")
     limit, why = _limit([rung for rung in good if rung.streams >= first.streams], capacity)
-    return Saturation(first.streams, limit, f"{first.streams} streams bring {best:.1f} requests/s; {why}")
+    return Saturation(first.streams, limit, f"{_streams(first.streams)} {best:.1f} requests/s; {why}")
+
+
+def _streams(number: int) -> str:
+    return "1 stream brings" if number == 1 else f"{number} streams bring"
 
 
 def _limit(rungs: Sequence[Rung], capacity: int | None) -> tuple[str, str]:
@@ -254,7 +258,7 @@ def _limit(rungs: Sequence[Rung], capacity: int | None) -> tuple[str, str]:
         return "unknown", "what holds it back cannot be told: the engine tells nothing of itself"
     if waiting:
         return "unknown", f"{waiting:.0f} requests wait, and neither slots nor the KV cache are full"
-    return "compute", f"the cards are the limit: all {running:.0f} requests run, and none waits"
+    return "compute", f"what computes is the limit: {running:.0f} requests run, and none waits"
 
 
 def queues(rungs: Sequence[Rung], capacity: int | None) -> list[str]:

@@ -26,14 +26,14 @@ from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import metrics_path, undisturbed
-from cli.tables import show
+from cli.tables import paragraph, show
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
 from rigwright.baseline.run import Run, Series
 from rigwright.declaration.rig import Instance
 from rigwright.engines.evidence import Published
 from rigwright.operate.place import at_instance
-from rigwright.problems import printable
+from rigwright.problems import counted, printable
 from roles import root
 from roles.client import Client, Failed, Lost
 from roles.root import Gone
@@ -209,14 +209,15 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     before, changes = book.judged(page, run)
     rows = compared(run, before.runs) if before and run.rates else []
     _tell(made, run, rows)
-    if before is None:
+    if before is None and not accept:
         click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
-        click.echo(f"compared with what was accepted before this changed: {'; '.join(changes)}")
+        paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
     if accept and run.counts:
         page = page.accepting()
         starts = len({one.boot for one in page.accepted[-1].runs})
-        click.echo(f"accepted: {len(page.accepted[-1].runs)} runs of {starts} starts of the engine")
+        runs = counted(len(page.accepted[-1].runs), "run")
+        click.echo(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
     elif accept:
         click.echo("not accepted: it is not whole, or others were served meanwhile")
     book.write(place, whole.having(made.instance.name, page))
@@ -238,12 +239,12 @@ def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
     for part in made.parts.values():
         for said in dict.fromkeys((part.absent, *part.left_out)):
             if said:
-                click.echo(f"{part.name}: {said}")
+                paragraph(f"{part.name}: {said}", hang=4)
     for name, series in run.rates.items():
         if series.variation > STEADY:
-            click.echo(f"{name}: not steady: CV {100 * series.variation:.1f} %, of which 5 % is usual at most")
+            paragraph(f"{name}: not steady: CV {100 * series.variation:.1f} %, of which 5 % is usual at most", hang=4)
     if any(row.verdict == "unjudged" for row in rows):
-        click.echo("not judged: what was accepted is of one start of the engine: accept a run of another")
+        paragraph("not judged: what was accepted is of one start of the engine: accept a run of another", hang=4)
     _conditions(made)
 
 
@@ -256,15 +257,15 @@ def _conditions(made: Speed) -> None:
             told += [f"power limit {power:g} W"] if power is not None else []
             told += [f"{lanes} lanes"] if lanes is not None else []
             told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
-            click.echo(f"on {', '.join(told)}")
+            paragraph(f"on {', '.join(told)}", hang=4)
     else:
         click.echo("on the CPU")
     if isinstance(made.instance.variant.evidence, Published):
-        click.echo(made.instance.variant.evidence.said)
+        paragraph(made.instance.variant.evidence.said, hang=4)
     if made.contaminated:
-        click.echo(f"contaminated: others were served, too ({made.foreign} tokens): neither judged nor accepted")
+        paragraph(f"contaminated: others were served, too ({made.foreign} tokens): neither judged nor accepted", hang=4)
     if made.ended:
-        click.echo(f"not complete: {made.ended}: {made.said}")
+        paragraph(f"not complete: {made.ended}: {printable(made.said)}", hang=4)
 
 
 def _as_json(made: Speed, rows: list[Compared]) -> dict[str, Any]:

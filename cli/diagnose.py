@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,27 +12,22 @@ from pathlib import Path
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks import Drift
 from checks.looking import Box, each
 from checks.results import STATUS, Report, worst
-from checks.survey.health import look
 from checks.survey.host.common import masked
 from cli.clients import INSTANCE, chosen, reach
-from cli.declared import LIMIT
+from cli.declared import LIMIT, InventoryFile
 from cli.ending import Refused
+from cli.evidence import MOST, gathered
+from cli.tables import paragraph
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
-from rigwright.operate.diagnose import KERNEL, Diagnosis, Evidence, RedCheck, diagnosed
-from rigwright.operate.health import health
+from rigwright.operate.diagnose import diagnosed
+from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.problems import printable
 from roles import root
 
-LINES = 2000  # of an instance's journal
-MESSAGES = 500  # of the kernel's
-WIDTH = 4000  # bytes of a line: an engine writes what it likes
-MOST = 8 << 20  # bytes of either, and of a file
 PATIENCE = 300.0  # seconds for all checks
-DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Host:
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @INSTANCE
 @click.option("--logs", "file", type=click.Path(exists=True, dir_okay=False), help="A log, in place of hosts.")
@@ -106,32 +100,18 @@ def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedC
     unseen = [] if red is not None else ["what does not conform: the checks have not run to their end"]
     mine = [one for one in box.rig.instances if one.name in names]
     try:
-        driver = "".join(root.run(box.target, DRIVER, limit=20, most=100).lines[:1])
-        journal = "journalctl --no-pager --quiet --output=cat"
-        kernel = _lines(box, f"{journal} -k -b --lines={MESSAGES} --grep={shlex.quote(KERNEL)}")
-        logs = {one.name: _lines(box, f"{journal} --lines={LINES} --unit={shlex.quote(one.unit)}") for one in mine}
+        evidence, missed = gathered(inventory, box, mine, (red or {}).get(box.name, ()))
     except root.Gone as error:
         return Host(box.name, f"the connection is gone: {printable(str(error))}", (), ())
-    try:
-        seen = look(box.target, box.rig)
-        healths = [health(seen, one) for one in mine]
-    except (ValueError, Drift, root.Gone) as error:
-        healths = []
-        unseen.append(f"how its instances are: {printable(str(error))}")
     causes = {one.name: one.kind.causes for one in mine}
-    evidence = Evidence(inventory, box.name, driver[:40], logs, kernel, healths, (red or {}).get(box.name, ()))
-    return Host(box.name, "", tuple(unseen), diagnosed(evidence, causes))
-
-
-def _lines(box: Box, command: str) -> list[str]:
-    """What a command of root's prints, without what looks like a secret."""
-    found = root.run(box.target, f"{{ {command}; }} | cut -b 1-{WIDTH}", limit=60, most=MOST)
-    return [masked(line) for line in found.lines]
+    return Host(box.name, "", (*unseen, *missed), diagnosed(evidence, causes))
 
 
 def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
     words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
+    if sys.stderr.isatty():
+        click.echo(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
     try:
         done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
         report = TypeAdapter(Report).validate_json(done.stdout)
@@ -149,15 +129,19 @@ def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
 
 def _show(host: Host) -> None:
     if host.why:
-        click.echo(f"{host.name}: {host.why}")
+        paragraph(f"{host.name}: {host.why}", hang=4)
         return
     for line in host.unseen:
-        click.echo(f"{host.name}: not seen: {line}")
+        paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
         click.echo(f"{host.name}: nothing that is known to go wrong")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
-        click.echo(printable(f"{host.name}: {number}. {where}{one.means}"))
-        click.echo(printable(f"    seen: {one.evidence}" + (f" ({one.times} times)" if one.times > 1 else "")))
-        if one.cure:
+        paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)
+        times = f" ({one.times} times)" if one.times > 1 else ""
+        paragraph(printable(f"{one.evidence}{times}"), lead="    seen: ")
+        if "rigwright " in one.cure:
+            # a line to copy, which no break of ours is in
             click.echo(printable(f"    cure: {one.cure}"))
+        elif one.cure:
+            paragraph(printable(one.cure), lead="    cure: ")

@@ -18,7 +18,7 @@ from checks.survey.health import look
 from cli import interrupts
 from cli.clients import INSTANCE, chosen, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.tables import lasting
+from cli.tables import lasting, paragraph
 from rigwright.engines.log import Begun
 from rigwright.operate import health as judging
 from rigwright.operate.health import CardUse, Health
@@ -26,6 +26,7 @@ from rigwright.problems import counted, printable
 from roles import root
 
 EVERY = 5.0  # seconds between two looks
+RUNNING = ("ready", "silent", "wedged", "failing")  # states of a unit that is up
 
 
 @dataclass(frozen=True)
@@ -163,22 +164,24 @@ def card_words(card: CardUse) -> str:
 
 def _show(host: Host, room: Mapping[str, int], rates: Mapping[tuple[str, str], float]) -> None:
     if host.why:
-        click.echo(f"{host.name}: {host.why}")
+        paragraph(f"{host.name}: {host.why}", hang=4)
         return
     for one in host.instances:
         colour = "green" if one.well else "red"
         state = click.style(one.state, fg=colour)
-        lasts = f" for {lasting(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
+        # whoever runs may be silent for less long than its unit is up
+        since = ", up" if one.state in RUNNING else " for"
+        lasts = f"{since} {lasting(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
         again = f", restarted {counted(one.restarts, 'time')}" if one.restarts else ""
         click.echo(f"{host.name}  {one.instance}: {state}{lasts}{again}")
         if one.note:
-            click.echo(f"    {printable(one.note)}")
+            paragraph(printable(one.note), lead=" " * 4)
         if line := "; ".join(figures(one, room.get(one.instance), rates.get((host.name, one.instance)))):
-            click.echo(f"    {line}")
+            paragraph(line, lead=" " * 4)
         for error in one.errors:
-            click.echo(f"    {printable(error)}")
+            paragraph(printable(error), lead=" " * 4)
     for card in host.cards:
-        click.echo(f"{host.name}  {card_words(card)}")
+        paragraph(f"{host.name}  {card_words(card)}", hang=4)
     for line in (host.cards_say, "a reboot is pending" if host.reboot else "", *(f"{job} runs" for job in host.jobs)):
         if line:
-            click.echo(f"{host.name}: {printable(line)}")
+            paragraph(f"{host.name}: {printable(line)}", hang=4)

@@ -14,6 +14,7 @@ from checks.results import STATUS, Conforms, worst
 from cli import junit as junit_file
 from cli.ending import Refused
 from cli.interrupts import STATUS as INTERRUPTED
+from cli.tables import paragraph
 from rigwright.operate.verify import Finding, passed
 from rigwright.problems import printable
 
@@ -77,9 +78,9 @@ def line(host: str, instance: str, finding: Finding) -> None:
     """Print what came of a check."""
     word = click.style(f"{finding.verdict:<4}", fg=COLOURS.get(finding.verdict))
     detail = f" ({finding.detail})" if finding.verdict == "ok" and finding.detail else ""
-    click.echo(f"  {word}  {host}  {instance}: {finding.title}{printable(detail)}")
+    paragraph(f"{host}  {instance}: {finding.title}{printable(detail)}", lead=f"  {word}  ")
     if finding.verdict in ("fail", "skip"):
-        click.echo(f"        {printable(finding.detail)}")
+        paragraph(printable(finding.detail), lead=" " * 8)
 
 
 def finish(
@@ -125,9 +126,9 @@ def _summary(host: Host, words: tuple[str, str]) -> None:
         return
     for one in host.instances:
         if one.ended:
-            click.echo(f"{host.name}: {one.instance}: not all was asked: {one.ended}")
+            paragraph(f"{host.name}: {one.instance}: not all was asked: {printable(one.ended)}", hang=4)
         if one.foreign_tokens:
-            click.echo(f"{host.name}: {one.instance}: {one.foreign_tokens} tokens meanwhile were of other requests")
+            paragraph(f"{host.name}: {one.instance}: {one.foreign_tokens} tokens were of other requests", hang=4)
     checks = [check for one in host.instances for check in one.checks]
     ok, failed, skipped = (sum(one.verdict == word for one in checks) for word in ("ok", "fail", "skip"))
     word = words[host.verdict != "as declared"]

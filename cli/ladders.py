@@ -13,7 +13,8 @@ import click
 from bench.ladder import Rung, as_csv
 from bench.loading import Plan, Subject
 from cli.bars import bars
-from cli.tables import show
+from cli.tables import paragraph, show
+from rigwright.problems import counted
 
 SCHEMA = 1
 TIMES = (
@@ -105,10 +106,11 @@ def tell(ladder: Ladder) -> None:
                 for rung in one.rungs
             ]
             click.echo("\n".join(bars(("streams", "requests/s", "latency P99, ms"), plotted)))
-            click.echo("\n".join((one.saturation.said, *one.queues)))
+            for said in (one.saturation.said, *one.queues):
+                paragraph(said, hang=4)
         for rung in one.rungs:
             for said, count in rung.errors.items():
-                click.echo(f"{rung.streams} streams: {count} x {said}")
+                paragraph(f"{counted(rung.streams, 'stream')}: {count} x {said}", hang=4)
     if ladder.ended:
         click.echo(f"not complete: {ladder.ended}, after {ladder.steps} of {len(ladder.plan.streams)} steps")
 

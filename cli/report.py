@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +20,7 @@ from checks.results import STATUS, HostReport, Report
 from cli.clients import reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
+from cli.evidence import gathered
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared
 from rigwright.declaration.catalog import Catalog
@@ -27,10 +28,10 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
 from rigwright.engines.log import betrayed
 from rigwright.inventory import ROOT
+from rigwright.operate.diagnose import diagnosed, names
+from rigwright.operate.evidence import Evidence
 from rigwright.report import page
 from roles import root
-
-LINES = 2000  # of each instance's journal
 
 
 @click.command()
@@ -87,6 +88,7 @@ def shipped() -> page.Shipped:
         cards=frozenset(card.name for card in catalog.cards.values()),
         checks={one.id: one.title for one in every()},
         rates=frozenset(RATES),
+        signs=names(),
     )
 
 
@@ -96,6 +98,11 @@ def _box(box: Box, seen: HostReport | None, inventory: str) -> page.Box:
         pages = book.read(book.path(inventory, box.rig.name))
     except book.Unreadable as error:
         raise Refused(str(error)) from None
+    try:
+        evidence, _ = gathered(inventory, box, box.rig.instances, ())
+    except root.Gone:
+        evidence = Evidence(inventory, box.name)
+    numbers = {one.name: number for number, one in enumerate(box.rig.instances, 1)}
     return page.Box(
         versions=seen.versions if seen else {},
         lock=box.rig.digest,
@@ -108,9 +115,13 @@ def _box(box: Box, seen: HostReport | None, inventory: str) -> page.Box:
                 variant=one.variant_name,
                 cards=len(one.cards),
                 measured=measured(pages.page(one.name)),
-                symptoms=symptoms(one, _journal(box, one)),
+                symptoms=symptoms(one, evidence.logs.get(one.name, ())),
             )
             for one in box.rig.instances
+        ],
+        causes=[
+            page.Sign(one.id, numbers.get(one.where), one.times)
+            for one in diagnosed(evidence, {one.name: one.kind.causes for one in box.rig.instances})
         ],
         counts=Counter(result.verdict for result in checks),
         red=list(dict.fromkeys(page.Verdict(one.id, one.severity) for one in checks if one.verdict == "fail")),
@@ -140,15 +151,7 @@ def measured(of: book.Page) -> page.Measured | None:
     return page.Measured(run.date, rates, was.driver, was.power_w, was.lanes)
 
 
-def symptoms(instance: Instance, lines: list[str]) -> list[page.Symptom]:
+def symptoms(instance: Instance, lines: Sequence[str]) -> list[page.Symptom]:
     """What lines of a log betray, by our own tables: nothing of the lines themselves."""
     counted = Counter(cause for line in lines for cause in betrayed(instance.kind.causes, line))
     return [page.Symptom(cause.means, cause.check, cause.harmless, times) for cause, times in counted.items()]
-
-
-def _journal(box: Box, instance: Instance) -> list[str]:
-    command = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={LINES}", f"--unit={instance.unit}"]
-    try:
-        return root.run(box.target, shlex.join(command)).lines
-    except root.Gone:
-        return []

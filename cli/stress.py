@@ -46,7 +46,7 @@ def stress(
     as_json: bool,
     junit: str | None,
 ) -> None:
-    """Load every instance of INVENTORY: needles in long prompts, a long tool return, ten tools, long answers, turns.
+    """Load every instance of INVENTORY: long prompts and tool returns, ten tools, long answers, an image, turns.
 
     It takes minutes, and deploys are kept out meanwhile. A box on which others have requests is left alone without
     --beside-others. Exit status 0: all was borne. 1: something was not. 2: refused. 3: a host cannot be reached, or was
@@ -115,7 +115,7 @@ def _worded(probed: Probed) -> Probed:
     parts = [probed.detail] if probed.detail else []
     if probed.prompt_tokens and probed.first_s:
         rate = probed.prompt_tokens / probed.first_s
-        parts.append(f"{probed.prompt_tokens:,} tokens read in {probed.first_s:.1f} s, {rate:.0f} a second")
+        parts.append(f"{probed.prompt_tokens:,} tokens read in {probed.first_s:.2f} s, {rate:.0f} a second")
     if probed.tokens_a_second:
         parts.append(f"{probed.tokens_a_second:.1f} tokens a second")
     if probed.growth_mib is not None:

@@ -35,6 +35,7 @@ NUMBERS = (
     "ITL P99 ms",
     *("req/s", "failed", "running", "waiting", "KV %"),
     *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
+    *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )
 WIDTH = 200  # columns, where the output is no terminal
 
@@ -76,9 +77,27 @@ def _records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -
                     click.echo(f"{lead if number == 0 else ' ' * len(lead)}{line}")
 
 
-def _lines(text: str, wide: int) -> list[str]:
+def _lines(text: str, wide: int, first: str = "", others: str = "") -> list[str]:
     """A text in lines, between words; a word that is too long is one to copy, such as a path."""
-    return textwrap.wrap(text, wide, break_long_words=False, break_on_hyphens=False)
+    indents = {"initial_indent": first, "subsequent_indent": others}
+    return textwrap.wrap(text, wide, break_long_words=False, break_on_hyphens=False, **indents)  # type: ignore[arg-type]
+
+
+def paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
+    """Print a text in lines that the terminal has room for; in one where the output is no terminal.
+
+    Args:
+        text: What is said.
+        lead: What the first line begins with; styles in it take no room.
+        hang: Columns before each further line; as many as the lead has, where it is not said.
+    """
+    if not sys.stdout.isatty():
+        click.echo(lead + text)
+        return
+    room = click.unstyle(lead)
+    left = " " * (len(room) if hang is None else hang)
+    first, *more = _lines(text, shutil.get_terminal_size().columns, room, left) or [room]
+    click.echo("\n".join((lead + first[len(room) :], *more)))
 
 
 def _filled(text: str, width: int, *, right: bool = False) -> str:

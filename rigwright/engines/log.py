@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -76,3 +77,8 @@ def faults(causes: Iterable[Cause]) -> tuple[Cause, ...]:
 def betrayed(causes: Iterable[Cause], line: str) -> Iterator[Cause]:
     """What a line betrays, whatever comes after it."""
     return (one for one in causes if one.said in line and not one.last)
+
+
+def symptom(cause: Cause) -> str:
+    """The name that a cause goes by in reports: what its line has in it, in small letters."""
+    return re.sub(r"[^a-z0-9]+", "-", cause.said.lower()).strip("-")[:48]

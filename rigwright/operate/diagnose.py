@@ -5,27 +5,54 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from rigwright.engines.log import Cause
+from rigwright.engines import kinds
+from rigwright.engines.log import Cause, symptom
 from rigwright.nvidia.cards.health import RECOVERED, XID
+from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, short
 from rigwright.operate.health import Health
+from rigwright.operate.together import beside, of_all
 from rigwright.problems import Frozen
 from rigwright.toml import parse
 
 SOURCE = Path(__file__).with_name("xids.toml")
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
-LENGTH = 200  # characters of evidence
 # What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
-KERNEL = r"NVRM: Xid|ut of memory: Killed process|RmInitAdapter failed"
+# Lines of the kernel's of which each means one thing, with the symptom's name, what it means, and what helps.
+SIGNS = (
+    (
+        "RmInitAdapter failed",
+        "card-does-not-start",
+        "the driver cannot start a card",
+        "reboot; if it comes back, check its power cables and seat, then its driver (`rigwright check --only N02,N09`)",
+    ),
+    (
+        "NVRM: API mismatch",
+        "driver-mismatch",
+        "the driver that is loaded is another than the one that is installed",
+        "stop what runs and reboot: the installed one is loaded then",
+    ),
+    (
+        "IO_PAGE_FAULT",
+        "io-page-fault",
+        "the IOMMU refuses what a device reaches for",
+        "add iommu=pt to the kernel's command line where the device is a card",
+    ),
+)
+KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(said for said, *_ in SIGNS)))
 """What lines of the kernel's are asked for."""
-Severity = Literal["critical", "high", "medium", "low"]
+RULES = (
+    *("state-wedged", "state-failing", "state-failed", "state-not-there", "state-stopped", "state-silent"),
+    *("out-of-memory", "preemptions", "accept-length", "cards-silent", "reboot-pending", "card-memory-taken"),
+    *("on-the-processor", "kv-cache-full"),
+)
+"""Names of what is no line of an engine's."""
 WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
 
 
@@ -45,61 +72,17 @@ class _Table(Frozen):
     xids: dict[int, Xid]
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """One likely cause."""
-
-    id: str
-    """Of the symptom, the same on every box."""
-    where: str
-    """The instance, or the card; empty for the host."""
-    means: str
-    evidence: str
-    """What was seen, a line of a log among it."""
-    cure: str
-    """The command, or what to do."""
-    weight: int
-    """The larger, the likelier that this is it; causes come in that order."""
-    times: int = 1
-
-
-@dataclass(frozen=True)
-class RedCheck:
-    """A check that does not hold."""
-
-    id: str
-    title: str
-    part: str
-    severity: Severity
-    expected: str
-    found: str
-    cure: str
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that was found out about a host."""
-
-    inventory: str
-    host: str
-    driver: str = ""
-    """Its version; empty where nobody says."""
-    logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Instance -> lines of its journal, the last one last."""
-    kernel: Sequence[str] = ()
-    healths: Sequence[Health] = ()
-    red: Sequence[RedCheck] = ()
-
-
 @cache
 def xids() -> dict[int, Xid]:
     """By code, as the file beside this module has them."""
     return parse(SOURCE, _Table).xids
 
 
-def symptom(cause: Cause) -> str:
-    """The name that a cause goes by in reports: what its line has in it, in small letters."""
-    return re.sub(r"[^a-z0-9]+", "-", cause.said.lower()).strip("-")[:48]
+def names() -> frozenset[str]:
+    """All names of symptoms; checks beside them have their own."""
+    logs = {symptom(cause) for kind in kinds().values() for cause in kind.causes}
+    kernel = {f"xid-{code}" for code in xids()} | {name for _, name, *_ in SIGNS}
+    return frozenset({*logs, *kernel, *RULES})
 
 
 def of_log(lines: Sequence[str], causes: Iterable[Cause], where: str, cure: str) -> Iterator[Diagnosis]:
@@ -120,10 +103,10 @@ def of_log(lines: Sequence[str], causes: Iterable[Cause], where: str, cure: str)
             # the nearer to the end, the likelier that it ended by it
             late = 10 if fitting[-1] in said[-20:] else 0
             command = f"rigwright check --only {cause.check}" if cause.check else cure
-            yield Diagnosis(symptom(cause), where, cause.means, _short(fitting[-1]), command, 70 + late, len(fitting))
+            yield Diagnosis(symptom(cause), where, cause.means, short(fitting[-1]), command, 70 + late, len(fitting))
 
 
-def of_kernel(lines: Iterable[str], driver: str) -> Iterator[Diagnosis]:
+def of_kernel(lines: Sequence[str], driver: str) -> Iterator[Diagnosis]:
     """What the kernel's log says of cards and of memory."""
     counted: dict[tuple[str, int], list[str]] = {}
     killed: dict[str, list[str]] = {}
@@ -134,12 +117,15 @@ def of_kernel(lines: Iterable[str], driver: str) -> Iterator[Diagnosis]:
             counted.setdefault((found[1].lower(), int(found[2])), []).append(line)
         elif out := KILLED.search(line):
             killed.setdefault(out[1], []).append(line)
+    for sign, name, means, cure in SIGNS:
+        if said := [line for line in lines if sign in line]:
+            yield Diagnosis(name, "", means, short(said[-1]), cure, 88, len(said))
     for (card, code), said in counted.items():
         yield _xid(card, code, said, driver)
     for name, said in killed.items():
         means = f"the kernel ended {name}, for there was no memory left"
         cure = "raise memory_max of its instance, serve a smaller context, or take memory from others"
-        yield Diagnosis("out-of-memory", "", means, _short(said[-1]), cure, 95, len(said))
+        yield Diagnosis("out-of-memory", "", means, short(said[-1]), cure, 95, len(said))
 
 
 def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
@@ -147,7 +133,7 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
     if known is None:
         means = f"Xid {code} of card {card}, which is not in our table"
         cure = "look it up: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
-        return Diagnosis(f"xid-{code}", f"GPU {card}", means, _short(said[-1]), cure, 40, len(said))
+        return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), cure, 40, len(said))
     blame, again = known.blame, len(said) >= AGAIN
     means = f"Xid {code} of card {card}: {known.name}"
     if driver in known.drivers:
@@ -157,7 +143,7 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
             f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
         )
     weight = {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
-    return Diagnosis(f"xid-{code}", f"GPU {card}", means, _short(said[-1]), known.cure, weight, len(said))
+    return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
 
 
 def of_health(one: Health, again: Callable[[str], str]) -> Iterator[Diagnosis]:
@@ -201,7 +187,7 @@ def of_checks(red: Iterable[RedCheck]) -> Iterator[Diagnosis]:
     """What does not conform."""
     for one in red:
         evidence = f"expected {one.expected}, found {one.found}"
-        yield Diagnosis(one.id, one.part, f"not so: {one.title}", _short(evidence), one.cure, WEIGHTS[one.severity])
+        yield Diagnosis(one.id, one.part, f"not so: {one.title}", short(evidence), one.cure, WEIGHTS[one.severity])
 
 
 def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Diagnosis]:
@@ -215,17 +201,14 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
     def again(verb: str) -> str:
         return shlex.join(["rigwright", verb, found.inventory, "--limit", found.host])
 
-    made = [*of_kernel(found.kernel, found.driver), *of_checks(found.red)]
+    made = [*of_kernel(found.kernel, found.driver), *of_checks(found.red), *of_all(found)]
     for one in found.healths:
         made += of_health(one, again)
     for name, lines in found.logs.items():
-        made += of_log(lines, causes.get(name, ()), name, again("logs") + f" --instance {name}")
+        said = of_log(lines, causes.get(name, ()), name, again("logs") + f" --instance {name}")
+        made += beside(said, found, causes)
     made.sort(key=lambda one: (-one.weight, one.where, one.id))
     first: dict[tuple[str, str], Diagnosis] = {}
     for each in made:
         first.setdefault((each.where, each.id), each)
     return list(first.values())
-
-
-def _short(line: str) -> str:
-    return " ".join(line.split())[:LENGTH]

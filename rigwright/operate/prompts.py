@@ -86,8 +86,21 @@ SCHEMA = chat(
     200,
     {"response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": _CITY}}},
 )
-_SEEN = [
-    {"type": "text", "text": "Which colour is this image? Answer in one word."},
-    {"type": "image_url", "image_url": {"url": _png(64, 220, 20, 20)}},
-]
-IMAGE = chat([{"role": "user", "content": _SEEN}], 50)
+
+
+def red(side: int, shade: int, more: Mapping[str, object] = MappingProxyType({})) -> Request:
+    """Which colour a red square is.
+
+    Args:
+        side: Of it, in pixels.
+        shade: Of red, 200 to 255: engines keep what they have made of an image.
+        more: Further members of the request.
+    """
+    said = [
+        {"type": "text", "text": "Which colour is this image? Answer in one word."},
+        {"type": "image_url", "image_url": {"url": _png(side, shade, 20, 20)}},
+    ]
+    return chat([{"role": "user", "content": said}], 50, more)
+
+
+IMAGE = red(64, 220)

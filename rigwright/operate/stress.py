@@ -29,7 +29,10 @@ FROM_CACHE = 0.05  # of a prompt; more of it, and its time is not that of comput
 GROWTH = 200  # MiB that a soak may add
 SLOWER = 0.98  # last turns by first ones, in tokens a second
 TURNS_COMPARED = 5
+TOO_SHORT = 0.05  # seconds of an answer: fewer say nothing of its rate
 ROOM = 700  # tokens of a context beside a haystack: question, template and answer
+TURNS, CONVERSATION = 6, 2048  # of a conversation, and tokens of a context that has room for one
+ANSWER = 200  # tokens of a turn's answer
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,14 @@ def needle(seed: int, tokens: int, characters: float) -> tuple[Request, str]:
     return prompts.chat(question, 50, prompts.STREAM, temperature=0.0), word
 
 
-def calibrating(seed: int) -> tuple[Request, int]:
-    """A request by which an engine says how many tokens it makes of a haystack, and its characters."""
-    text, _, _ = haystack(seed, 2000)
+def calibrating(seed: int, room: int) -> tuple[Request, int]:
+    """A request by which an engine says how many tokens it makes of a haystack, and its characters.
+
+    Args:
+        seed: Another one, another haystack.
+        room: Tokens that a request may have: some models make one of each character.
+    """
+    text, _, _ = haystack(seed, min(2000, room // 2))
     return prompts.chat(text, 1), len(text)
 
 
@@ -169,16 +177,24 @@ REASONING = (
 )
 
 
-def turn(session: int, number: int, history: Sequence[dict[str, object]], grows: int) -> Request:
-    """A turn of a session; each but the first has all before it, and `grows` characters of new text."""
+def turn(session: int, number: int, history: Sequence[dict[str, object]], grows: int, most: int) -> Request:
+    """A turn of a session; each but the first has all before it.
+
+    Args:
+        session: Another one, another conversation.
+        number: Of the turn, from 0.
+        history: The messages before it.
+        grows: Characters of new text in it.
+        most: Tokens of the answer.
+    """
     text, _, mark = haystack(1_000_003 * session + number, grows) if grows else ("", "", salt(session * 101 + number))
     asked = f"{text}\n\n({mark}) In three sentences: what should be looked at next, and why? This is turn {number + 1}."
-    return prompts.chat([*history, {"role": "user", "content": asked.strip()}], 200, prompts.STREAM)
+    return prompts.chat([*history, {"role": "user", "content": asked.strip()}], most, prompts.STREAM)
 
 
 def speed(found: Message) -> float | None:
-    """Tokens a second from the first piece to the last; None where there are too few."""
-    if not found.tokens or len(found.times) < 3 or found.times[-1] <= found.times[0]:
+    """Tokens a second from the first piece to the last; None where that is too short to tell."""
+    if not found.tokens or len(found.times) < 3 or found.times[-1] - found.times[0] < TOO_SHORT:
         return None
     return round((found.tokens - 1) / (found.times[-1] - found.times[0]), 2)
 
@@ -231,7 +247,7 @@ def _fault(probe: Probe, found: Message) -> str:
 
 def _notes(found: Message, word: str, cached: float | None) -> str:
     notes = []
-    if word and word not in found.content + found.reasoning:
+    if word.lower() not in (found.content + found.reasoning).lower():
         # that it is served is what is asked here: how well it remembers is the model's
         notes.append(f"did not find the word: {found.content.strip()[:40]!r}")
     if cached is not None and cached > FROM_CACHE:

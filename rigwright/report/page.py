@@ -52,6 +52,17 @@ class Symptom:
 
 
 @dataclass(frozen=True)
+class Sign:
+    """What `rigwright diagnose` finds."""
+
+    id: str
+    """Of the symptom."""
+    instance: int | None
+    """The number of the one that has it; None for the box or a card."""
+    times: int
+
+
+@dataclass(frozen=True)
 class Rate:
     """How fast, when it was measured last."""
 
@@ -105,6 +116,8 @@ class Box:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Verdict of checks -> how many."""
     red: Sequence[Verdict] = ()
+    causes: Sequence[Sign] = ()
+    """The likeliest first."""
     reached: bool = True
 
 
@@ -118,6 +131,7 @@ class Shipped:
     checks: Mapping[str, str]
     """Id -> title."""
     rates: Collection[str]
+    signs: Collection[str]
 
 
 def text(boxes: Sequence[Box], shipped: Shipped, rigwright: str, day: str) -> str:
@@ -162,6 +176,14 @@ def _box(box: Box, shipped: Shipped) -> Iterable[str]:
         )
     if others := len(box.red) - len(named):
         yield f"{others} of {OWN} do not hold."
+    signs = [one for one in box.causes if one.id in shipped.signs]
+    if signs:
+        yield ""
+        yield "What `diagnose` finds, the likeliest first:"
+        yield ""
+        for sign in signs:
+            where = f"instance {int(sign.instance)}" if sign.instance is not None else "the box"
+            yield f"- {sign.id}: {where}, {int(sign.times)} times"
     for number, one in enumerate(box.instances, 1):
         yield ""
         yield f"### Instance {number}"

@@ -24,6 +24,7 @@ SESSIONS, TURNS = (20, 5), (5, 5)
 """Sessions and turns of a soak: each session anew, or one conversation that grows."""
 GROWN = 24_000  # tokens that a growing conversation comes to
 CAP = 1800.0  # seconds of a soak
+PIXELS, IMAGE_ROOM = 1024, 4096  # of an image's sides, and tokens of a context that has room for it
 ANSWERED = 300.0  # seconds for what is no long prompt
 
 
@@ -80,8 +81,8 @@ class Stressed:
         try:
             found = message(reply)
         except NoMessage:
-            # what was computed for it nobody says
-            self.unsure = True
+            # what was computed for it nobody says; nothing was where it was refused
+            self.unsure = self.unsure or not 400 <= reply.status < 500
             return reply
         self.prompt_tokens += found.prompt_tokens or 0
         self.tokens += found.tokens or 0
@@ -89,7 +90,7 @@ class Stressed:
 
     def calibrate(self) -> None:
         """Learn how many tokens the engine makes of a haystack."""
-        request, characters = stress.calibrating(self.seed)
+        request, characters = stress.calibrating(self.seed, self.context or 4096)
         try:
             made = message(self.ask(request, ANSWERED)).prompt_tokens
         except NoMessage:
@@ -105,7 +106,8 @@ class Stressed:
             roles.client.Lost: the job is gone; what was yielded stays true.
         """
         self.calibrate()
-        tools = "tools" in self.instance.kind.abilities(self.instance)
+        able = self.instance.kind.abilities(self.instance)
+        tools = "tools" in able
         room = min(self.context or 0, self.up_to or 1 << 60)
         rungs = stress.ladder(room)
         if not rungs:
@@ -136,7 +138,17 @@ class Stressed:
             most = max(16, (self.context or 1 << 20) - stress.ROOM)
             least = min(probe.least, most // 2)
             yield self._one(Probe(probe.name, probe.title, least=least), prompts.shorter(request, most), seconds, "")
+        yield self._image("images" in able)
         yield self._conversation()
+
+    def _image(self, declared: bool) -> Probed:
+        probe = Probe("image", f"an image of {PIXELS:,} by {PIXELS:,} pixels")
+        if not declared:
+            return Probed(probe.name, probe.title, "n/a", "not declared")
+        if (self.context or IMAGE_ROOM) < IMAGE_ROOM:
+            return Probed(probe.name, probe.title, "n/a", f"a context of {self.context} tokens")
+        request = prompts.red(PIXELS, 200 + self.seed % 56, prompts.STREAM)
+        return self._one(probe, request, ANSWERED, "red")
 
     def _one(self, probe: Probe, request: Request, limit: float, word: str) -> Probed:
         self.say(probe.title)
@@ -150,11 +162,14 @@ class Stressed:
     def _conversation(self) -> Probed:
         """Six turns of a conversation that grows."""
         probe = Probe("conversation", "a conversation of six turns")
+        context = self.context or 4096
+        if context < stress.CONVERSATION:
+            return Probed(probe.name, probe.title, "n/a", f"a context of {context} tokens")
         self.say(probe.title)
-        characters = int(min(2000, max(100, (self.context or 4096) // 16)) * self.characters)
+        characters = int(min(2000, context // 16) * self.characters)
         found, history = [], []  # type: list[Probed], list[dict[str, object]]
-        for number in range(6):
-            request = stress.turn(self.seed % 1000, number, history, characters)
+        for number in range(stress.TURNS):
+            request = stress.turn(self.seed % 1000, number, history, characters, self._most(stress.TURNS))
             reply = self.ask(request, ANSWERED)
             one = stress.judged(probe, reply, "", None, None)
             found.append(one)
@@ -168,6 +183,10 @@ class Stressed:
         took = round(sum(one.took_s for one in found), 3)
         rate, read = last.tokens_a_second, last.prompt_tokens
         return Probed(probe.name, title, "ok", "", took, read, last.first_s, last.tokens, rate, growth)
+
+    def _most(self, turns: int) -> int:
+        """Tokens of each answer of so many turns, so that a short context has room for all of them."""
+        return max(16, min(stress.ANSWER, (self.context or 4096) // (3 * turns)))
 
     def soak(self, grows: bool, restarts: Callable[[], int | None]) -> Iterator[Probed]:
         """Sessions of turns, each judged as it comes, and all of them at the end.
@@ -187,11 +206,11 @@ class Stressed:
         made: list[Turn] = []
         for session in range(sessions):
             history: list[dict[str, object]] = []
+            self.say(f"conversation {session + 1} of {sessions}, at most {max(0, until - time.monotonic()):.0f} s left")
             for number in range(turns):
                 if time.monotonic() > until:
                     break
-                self.say(f"session {session + 1} of {sessions}, turn {number + 1} of {turns}")
-                request = stress.turn(self.seed % 10_000 + session, number, history, characters)
+                request = stress.turn(self.seed % 10_000 + session, number, history, characters, self._most(turns))
                 reply = self.ask(request, ANSWERED)
                 made.append(_turn(reply))
                 if made[-1].error:

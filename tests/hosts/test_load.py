@@ -57,7 +57,7 @@ def test_real_llama_cpp_is_loaded_measured_and_left_as_it_was(inventory: Path, c
 
     done = rigwright("bench", "speed", inventory, "--accept")
     assert done.returncode == 0, done.stderr
-    assert "accepted: 1 runs of 1 starts of the engine" in done.stdout
+    assert "accepted: 1 run of 1 start of the engine" in done.stdout
     (run,) = book.read(book.path(str(inventory), "box")).page("chat").runs
     assert run.counts
     assert {f"{count} 100/500" for count in ("1 stream", "2 streams", "4 streams")} <= set(run.rates)

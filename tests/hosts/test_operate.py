@@ -137,14 +137,14 @@ def test_what_it_bears_is_seen_under_the_deploy_lock(converged: Host, inventory:
     done = rigwright("stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
     found = {check["check"]: check for check in one["checks"]}
-    # one sentence is no code, and a context of 1,024 tokens has room for no needle
+    # one sentence is no code, and a context of 1,024 tokens has room for no needle and no conversation
     assert (done.returncode, one["ended"], one["foreign_tokens"]) == (1, "", 0), one
-    assert {found[name]["verdict"] for name in ("needle", "tool-return")} == {"n/a"}
+    assert {found[name]["verdict"] for name in ("needle", "tool-return", "conversation")} == {"n/a"}
     assert "an answer of" in found["coding"]["detail"]
-    assert found["conversation"]["verdict"] == "ok", one
-    assert isinstance(found["conversation"]["growth_mib"], float)
     assert converged.run("systemctl list-units --all --plain --no-legend 'rw-client-*'") == ""
-    converged.run("mkdir -p /run/rigwright/locks; (flock -n 9 && sleep 30) 9>>/run/rigwright/locks/lease & sleep 1")
+    lease = "/run/rigwright/locks/lease"
+    converged.run(f"mkdir -p /run/rigwright/locks; systemd-run --quiet flock -n {lease} sleep 60")
+    until(lambda: converged.run(f"flock -n {lease} true || echo held").strip() == "held", "held by somebody else")
     held = rigwright("stress", str(inventory), "--json")
     assert held.returncode == 2, held.stdout
 

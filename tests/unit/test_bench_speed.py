@@ -200,7 +200,7 @@ def test_a_run_is_told_with_its_conditions_and_kept(timing: Timing, tmp_path: Pa
 
 
 def test_runs_of_two_starts_are_accepted_together(timing: Timing, tmp_path: Path) -> None:
-    assert "accepted: 1 runs of 1 starts of the engine" in timing(quick(), "--accept", boot="a").output
+    assert "accepted: 1 run of 1 start of the engine" in timing(quick(), "--accept", boot="a").output
     done = timing(quick(), "--accept", boot="b")
     assert "accepted: 2 runs of 2 starts of the engine" in done.output
     assert "not judged: what was accepted is of one start" in done.output

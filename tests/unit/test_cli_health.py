@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import pytest
 
-from cli.health import Host, _rates, card_words, figures
+from cli.health import Host, _rates, _show, card_words, figures
 from cli.tables import lasting
 from rigwright.engines.metrics import Metrics
-from rigwright.operate.health import CardUse, Health
+from rigwright.operate.health import CardUse, Health, State
 from tests.unit.samples import Box, chat, entry
 from tests.unit.ssh_server import Sshd, sshd
 
@@ -63,6 +63,15 @@ def health(box: Box, *options: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_time_has_two_parts(seconds: float | None, said: str) -> None:
     assert lasting(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [("ready", "ready, up 1m"), ("silent", "silent, up 1m"), ("failed", "failed for 1m"), ("not there", "not there")],
+)
+def test_how_long_is_said_of_the_unit(state: State, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _show(Host("box", "as declared", instances=[replace(WELL, state=state)]), {}, {})
+    assert capsys.readouterr().out.splitlines()[0] == f"box  chat: {line}"
 
 
 def test_what_is_counted_is_said_and_what_is_not_is_left_out() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from rigwright.operate.place import Place
 from rigwright.operate.reply import NoMessage, message
 from roles import client as clients
 from roles.client import Client, Failed, Lost, command
+from roles.client.host import talk
 from tests.unit.client_host import ClientHost, client_host
 from tests.unit.model_server import KEY, MODEL, Fault, Scripted, model_server
 
@@ -116,6 +119,28 @@ def test_what_is_no_answer_is_none(asking: Asking, fault: Fault, words: str) -> 
         reply = one.ask(STREAMED, SOON)
     with pytest.raises(NoMessage, match=words):
         message(reply)
+
+
+# Run apart, for sockets of a process with gevent take a time limit after their end, too.
+READ_WHOLE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import talk
+connection = talk.Connection(talk.Place(sys.argv[2]), 20)
+connection.request("GET", "/metrics")
+answer = connection.getresponse()
+# http.client lets go of it where the server will; as of Python 3.13 it closes it with the last byte
+connection.sock.close()
+assert answer.read()
+print(talk.receive(answer))
+"""
+
+
+def test_an_answer_that_was_read_whole_has_ended(tmp_path: Path) -> None:
+    words = [sys.executable, "-I", "-c", READ_WHOLE, str(Path(talk.__file__).parent), str(tmp_path / "s")]
+    with model_server(Scripted(), tmp_path / "s"):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("b''\n", "")
 
 
 def test_nobody_is_waited_for_longer_than_that(asking: Asking) -> None:

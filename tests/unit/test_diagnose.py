@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rigwright.engines import kinds
+from rigwright.engines.log import symptom
 from rigwright.engines.metrics import Metrics
 from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.health import FATAL_XIDS
-from rigwright.operate.diagnose import Diagnosis, Evidence, RedCheck, diagnosed, of_kernel, of_log, symptom, xids
-from rigwright.operate.health import Health
+from rigwright.operate.diagnose import KERNEL, diagnosed, names, of_kernel, of_log, xids
+from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
+from rigwright.operate.health import CardUse, Health
 
 VLLM, LLAMA, IMAGE = (kinds()[name].causes for name in ("vllm", "llama.cpp", "image"))
 # Lines as engines, CUDA and the kernel write them, with what is to be said of each.
@@ -33,10 +37,21 @@ VLLM_LINES = [
     ("INFO [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds.", "a worker hangs"),
     ("INFO [pynccl.py:113] vLLM is using nccl==2.28.9", 'NCCL_P2P_DISABLE to "1"'),
     ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "PIECEWISE"),
+    ("vllm: error: unrecognized arguments: --speculative-model x", "no such option"),
+    ("ValueError: Concurrent Partial Prefill is not supported.", "max_num_partial_prefills"),
+    ("ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0.", 'dtype = "half"'),
+    ("RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.", "its torch"),
+    ("ValueError: invalid literal for int() with base 10: 'GPU-5f2e'", "by their index"),
+    ("RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)", "NCCL_P2P_DISABLE"),
+    ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable.", "no gcc"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "PATH"),
+    ("RuntimeError: Cannot find any model weights with `/srv/models/x`", "W06"),
+    ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
     ("SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.00 tokens/s", "not loaded"),
 ]  # fmt: skip
 LLAMA_LINES = [
     ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "lower context"),
+    ("llama_kv_cache: failed to allocate buffer for kv cache", "lower context"),
     ("gguf_init_from_file_impl: invalid magic characters: 'brok', expected 'GGUF'", "no GGUF"),
     ("llama_model_load: error loading model: unknown model architecture: 'qwen9'", "newer engine"),
     ("error: invalid argument: --mlock", "no such option"),
@@ -47,6 +62,10 @@ HARMLESS = [
     "ERROR [fa_utils.py:64] Cannot use FA version 2: FA2 is only supported on compute capability >= 8",
     "WARNING [envs.py] Unknown vLLM environment variable detected: VLLM_ATTENTION_BACKEND",
     "warning: failed to mlock 1048576-byte buffer (after previously locking 0 bytes): Cannot allocate memory",
+    "INFO [custom_all_reduce.py:78] Custom allreduce is disabled because of missing custom allreduce library",
+    "WARNING [config.py:70] Support for Transformers v4 is deprecated. The Transformers v4 codepath will become",
+    "warning: no usable GPU found, --gpu-layers option will be ignored",
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05",
     "SpecDecoding metrics: Mean acceptance length: 2.71, Accepted throughput: 120.00 tokens/s",
     "srv  update_slots: all slots are idle",
     'INFO: 127.0.0.1 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
@@ -172,6 +191,66 @@ def test_the_likeliest_cause_comes_first_and_each_once() -> None:
 )
 def test_a_look_tells_what_it_tells(health: Health, found: list[str]) -> None:
     assert [one.id for one in diagnosed(Evidence("rig.py", "box1", healths=[health]), {})] == found
+    assert {*found} <= names()
+
+
+def card(index: int, used: float) -> CardUse:
+    return CardUse(index, used, 24576, None, None, None, None)
+
+
+TORN = replace(WELL, state="failed", note="systemd gave up: exit-code")
+ON_CARD: dict[str, Any] = {"cards": {"chat": (0,), "code": (0,)}, "uses": [card(0, 20_000), card(1, 9)]}
+N02 = replace(RED, id="N02", severity="high")
+
+
+@pytest.mark.parametrize(
+    ("found", "ids"),
+    [
+        ({"healths": [TORN], **ON_CARD}, {"state-failed", "card-memory-taken"}),
+        # somebody of ours has the card
+        ({"healths": [TORN, replace(WELL, instance="code")], **ON_CARD}, {"state-failed"}),
+        ({"healths": [TORN], **ON_CARD, "uses": [card(0, 300)]}, {"state-failed"}),
+        ({"healths": [WELL], **ON_CARD}, set()),
+        ({"cards_say": "Unable to determine the device handle"}, {"cards-silent"}),
+        ({"reboot": True}, set()),
+        ({"reboot": True, "red": [N02]}, {"reboot-pending", "N02"}),
+        ({"healths": [WELL], "logs": {"chat": ["warning: no usable GPU found, ..."]}}, set()),
+        ({"healths": [WELL], "logs": {"chat": ["no usable GPU found"]}, "cards": {"chat": (0,)}}, {"on-the-processor"}),
+        ({"healths": [replace(WELL, metrics=Metrics(waiting=3, kv_used=0.97))]}, {"kv-cache-full"}),
+        ({"healths": [replace(WELL, metrics=Metrics(waiting=3, kv_used=0.5))]}, set()),
+    ],
+)
+def test_facts_looks_and_logs_are_put_beside_each_other(found: dict[str, Any], ids: set[str]) -> None:
+    assert {one.id for one in diagnosed(Evidence("rig.py", "box1", **found), {})} == ids
+    assert ids - {"N02"} <= names()
+
+
+def test_a_log_is_judged_by_what_is_so_now() -> None:
+    lines = ["libcuda.so.1: cannot open shared object file", *["fine"] * 30]
+
+    def first(**found: Any) -> Diagnosis:
+        return diagnosed(Evidence("rig.py", "box1", logs={"chat": lines}, **found), {"chat": VLLM})[0]
+
+    alone, doubly, past = first(healths=[TORN]), first(healths=[TORN], red=[N02]), first(healths=[WELL])
+    assert {one.id for one in (alone, doubly, past)} == {"libcuda-so-1-cannot-open-shared-object-file"}
+    assert past.weight < alone.weight < doubly.weight
+    assert "N02 does not hold, either" in doubly.means
+    assert "it serves now" in past.means
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "words"),
+    [
+        ("NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x24:0xffff:1220)", "card-does-not-start", "power cables"),
+        ("NVRM: API mismatch: the client has the version 580.95.05, but", "driver-mismatch", "reboot"),
+        ("nvidia 0000:01:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x000f", "io-page-fault", "iommu=pt"),
+    ],
+)
+def test_what_the_kernel_says_of_cards_is_told(line: str, name: str, words: str) -> None:
+    (one,) = kernel(line, line)
+    assert (one.id, one.times, words in one.cure) == (name, 2, True)
+    assert name in names()
+    assert re.search(KERNEL, line)
 
 
 def diagnose(path: Path, *options: str) -> subprocess.CompletedProcess[str]:

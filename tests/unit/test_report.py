@@ -17,11 +17,15 @@ from bench.speed import RATES, Effort, parts
 from checks.looking import Box
 from checks.results import HostReport, Report
 from checks.results import Result as Checked
+from cli import evidence as gathering
 from cli import main
 from cli import report as verb
 from rigwright.baseline import book
 from rigwright.baseline.run import Series
+from rigwright.engines.log import symptom
 from rigwright.engines.vllm import told
+from rigwright.operate import health as judging
+from rigwright.operate.health import Look
 from rigwright.report import page
 from roles.root import Answer
 from tests.unit.samples import card
@@ -119,6 +123,7 @@ def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
     )
     lines = [f"{CANARY} prompt {ADDRESS}", f"Cannot use FA version 2 because {CANARY}", "harmless"] * 2
     lines += [f"{told.CAUSES[0].said} {CANARY}"]
+    lines += [f"NVRM: Xid (PCI:0000:65:00): {code}, {CANARY} {ADDRESS}" for code in (79, 987)]
     fingerprint = FINGERPRINT.model_copy(
         update={"cards": (CANARY,), "driver": "580.95.05", "variant": f"vllm/{CANARY}", "lock": "cd" * 32}
     )
@@ -132,8 +137,12 @@ def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
         monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
         monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, None)], list(gone)))
         monkeypatch.setattr(
-            verb, "root", type("R", (), {"run": lambda *_: Answer(0, "\n".join(lines).encode(), b""), "Gone": OSError})
+            gathering,
+            "root",
+            type("R", (), {"run": lambda *_, **__: Answer(0, "\n".join(lines).encode(), b""), "Gone": OSError}),
         )
+        seen = Look({}, {}, {}, {}, judging.Answer(9, CANARY, CANARY), (CANARY,), CANARY, reboot=True)
+        monkeypatch.setattr(gathering, "look", lambda *_: seen)
         return CliRunner().invoke(main, ["report", str(inventory), *words], **more)
 
     return tell
@@ -142,7 +151,8 @@ def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
 def test_no_name_secret_or_address_is_on_the_page(telling: Telling) -> None:
     done = telling()
     assert done.exit_code == 0, done.output
-    for word in (CANARY, CANARY.lower(), ADDRESS, "sk-5f2e", "cdcd", "box1", "/home", "a rate of my own", "X01"):
+    known = (CANARY, CANARY.lower(), ADDRESS, "sk-5f2e", "cdcd", "box1", "/home", "a rate of my own", "X01")
+    for word in (*known, "65:00", "987"):
         assert word not in done.output
 
 
@@ -164,6 +174,9 @@ def test_what_helps_is_on_the_page(telling: Telling) -> None:
         "| narrative decode | 70.5 | 70.5 | unjudged |",
         "- log, 2 times: harmless: cards before compute capability 8.0 have another backend",
         f"- log, 1 times: likely cause: {told.CAUSES[0].means}",
+        "- xid-79: the box, 1 times",
+        "- cards-silent: the box, 1 times",
+        f"- {symptom(told.CAUSES[0])}: instance 1, 1 times",
     ):
         assert line in said, line
 

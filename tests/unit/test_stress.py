@@ -11,7 +11,7 @@ import pytest
 from rigwright.declaration.rig import Instance
 from rigwright.operate import stress
 from rigwright.operate.place import Place
-from rigwright.operate.reply import Reply
+from rigwright.operate.reply import Message, Reply
 from rigwright.operate.stress import Probe, Probed, Turn, haystack, judged, ladder, soaked
 from roles.client import Client
 from roles.client import stress as running
@@ -58,6 +58,12 @@ def reply(**changes: Any) -> Reply:
     body = '{"choices": [{"message": {"content": "it is THEWORDIS"}, "finish_reason": "stop"}]' + usage + "}"
     return Reply(**{"status": 200, "error": "", "type": "", "body": body, "events": (), "first_s": 1.0, "total_s": 2.0,
                     "refused": 0, "waited_s": 2.0, **changes})  # fmt: skip
+
+
+@pytest.mark.parametrize(("last", "rate"), [(0.0, None), (0.04, None), (2.0, 10.0)])
+def test_a_rate_needs_a_time_that_says_something(last: float, rate: float | None) -> None:
+    said = Message("it", "", (), "stop", 9, 21, (0.0, last / 2, last))
+    assert stress.speed(said) == rate
 
 
 ANY = Probe("n", "t")
@@ -120,7 +126,16 @@ def red(found: dict[str, Probed]) -> set[str]:
 def test_all_probes_are_borne_with_their_figures(stressing: Stressing) -> None:
     memory = iter([100.0, 140.0, *[150.0] * 20])
     found, _ = stressing(Scripted(), memory=lambda: next(memory))
-    assert [*found] == ["needle-10000", "needle-29446", "tool-return", "tools", "coding", "reasoning", "conversation"]
+    assert [*found] == [
+        "needle-10000",
+        "needle-29446",
+        "tool-return",
+        "tools",
+        "coding",
+        "reasoning",
+        "image",
+        "conversation",
+    ]
     assert {one.verdict for one in found.values()} == {"ok"}, found
     first = found["needle-10000"]
     assert first.detail == ""
@@ -153,6 +168,19 @@ def test_what_misbehaves_is_red(stressing: Stressing, fault: Fault, names: set[s
     assert found["tool-return"].verdict == "n/a"
 
 
+def test_an_image_is_asked_of_those_that_are_declared_to_see(stressing: Stressing) -> None:
+    model = Scripted()
+    found, _ = stressing(model, context=4096)
+    (asked,) = [one for one in model.asked if "image_url" in str(one["messages"][-1]["content"])]
+    assert len(str(asked["messages"][-1]["content"])) > 2_000
+    assert (found["image"].verdict, found["image"].detail) == ("ok", "")
+
+
+def test_an_image_is_not_asked_of_others(stressing: Stressing) -> None:
+    found, _ = stressing(Scripted(), instance=able(flags={"language-model-only": True}), context=4096)
+    assert (found["image"].verdict, found["image"].detail) == ("n/a", "not declared")
+
+
 def test_who_does_not_find_the_word_has_served_it(stressing: Stressing) -> None:
     found, _ = stressing(Scripted("no needle"), context=4096)
     assert found["needle-3068"].verdict == "ok"
@@ -170,6 +198,37 @@ def test_requests_of_others_keep_it_out_and_are_counted(stressing: Stressing, tm
         assert one.foreign_tokens == 0
         model.count("generation_tokens_total", 500)
         assert one.foreign_tokens == 500
+
+
+@pytest.mark.parametrize(("key", "fault", "unsure"), [("revoked", "", False), (KEY, "garbage", True)])
+def test_only_what_was_refused_is_known_to_have_taken_no_tokens(
+    stressing: Stressing, tmp_path: Path, key: str, fault: Fault, unsure: bool
+) -> None:
+    def asked(one: Stressed) -> Iterator[Probed]:
+        one.calibrate()
+        yield from ()
+
+    (tmp_path / "key").write_text(f"{key}\n")
+    model = Scripted(fault)
+    for name in ("prompt_tokens_total", "generation_tokens_total"):
+        model.count(name, 0)
+    assert stressing(model, asked)[1].unsure == unsure
+
+
+def test_a_short_context_has_room_for_what_is_asked_of_it(stressing: Stressing) -> None:
+    model = Scripted()
+    found, _ = stressing(model, context=1024)
+    left_out = {name for name, one in found.items() if one.verdict == "n/a"}
+    assert left_out == {"needle", "tool-return", "image", "conversation"}
+    # a model may make a token of each character
+    assert len(model.asked[0]["messages"][0]["content"]) < 600
+
+
+def test_turns_of_a_soak_have_room_in_a_short_context(stressing: Stressing, monkeypatch: pytest.MonkeyPatch) -> None:
+    soaking(monkeypatch)
+    model = Scripted()
+    stressing(model, lambda one: one.soak(False, lambda: 0), context=600)
+    assert {asked["max_tokens"] for asked in model.asked[1:]} == {600 // (3 * 6)}
 
 
 def soaking(monkeypatch: pytest.MonkeyPatch, sessions: tuple[int, int] = (2, 6)) -> None:

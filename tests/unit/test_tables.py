@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from random import Random
 
@@ -76,3 +77,26 @@ def test_a_terminal_of_eighty_columns_has_what_fits_it(length: int, said: str) -
 def test_no_colour_is_none_on_a_terminal_either() -> None:
     _, written = on_terminal(["env", "NO_COLOR=1", sys.executable, "-c", PROGRAM.format(3)], os.environ)
     assert "\x1b" not in written
+
+
+PARAGRAPH = """
+import click
+from cli.tables import paragraph
+text = "box  chat: " + "word " * 20 + "/a/path/that/is/to/be/copied"
+paragraph(text, lead="  " + click.style("fail", fg="red") + "  ")
+paragraph("", lead="    ")
+paragraph("a " * 60, hang=4)
+"""
+
+
+def test_a_paragraph_hangs_below_its_lead_on_a_terminal_alone() -> None:
+    command = [sys.executable, "-c", PARAGRAPH]
+    _, written = on_terminal(command, os.environ)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", written).splitlines()
+    assert lines[0].startswith("  fail  box  chat: word word")
+    assert lines[1].startswith("        word ")
+    assert lines[-1].startswith("    a a")
+    assert max(map(len, lines)) <= 80
+    assert "/a/path/that/is/to/be/copied" in written
+    plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert (len(plain), len(plain[0]) > 120) == (3, True)

@@ -8,6 +8,7 @@ from rigwright.engines.metrics import Names
 CAUSES = (
     *OF_CUDA,
     Cause("cudaMalloc failed: out of memory", "model and context are more than a card has free: lower context"),
+    Cause("failed to allocate buffer for kv cache", "the context is more than a card has free: lower context"),
     Cause("invalid magic characters", "the file is no GGUF, or is damaged", check="W06"),
     Cause("unknown model architecture", "this llama.cpp is older than the model: take a newer engine"),
     Cause("error: invalid argument:", "this llama-server has no such option: its version is another than was judged"),

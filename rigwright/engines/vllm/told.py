@@ -33,6 +33,20 @@ CAUSES = (
     ),
     # whatever it guesses ahead is thrown away; 1 is what comes without
     Cause("Mean acceptance length: 1.00", "what guesses ahead is not loaded, or its patch is not", check="V04"),
+    Cause("unrecognized arguments:", "this vLLM has no such option: its version is another than was judged"),
+    Cause("Concurrent Partial Prefill is not supported", "leave max_num_partial_prefills and its like out"),
+    Cause("Bfloat16 is only supported on GPUs", 'cards before compute capability 8.0 have none: dtype = "half"'),
+    Cause("is not compatible with the current PyTorch installation", "its torch has no machine code for these cards"),
+    Cause("invalid literal for int() with base 10: 'GPU-", "this vLLM takes cards by their index, not by their UUID"),
+    Cause("NCCL error: ", 'the cards do not reach each other: set NCCL_P2P_DISABLE to "1"'),
+    Cause("Failed to find C compiler", "what compiles kernels at run time finds no gcc: deploy brings it"),
+    Cause(
+        "No such file or directory: 'ninja'", "its environment's programs are not on PATH: deploy writes the unit anew"
+    ),
+    Cause("Cannot find any model weights with", "files of the model are missing", check="W06"),
+    Cause("Address already in use", "another program has its port: look at `ss -ltnp`"),
+    Cause("Custom allreduce is disabled because", "cards exchange through NCCL in its place", harmless=True),
+    Cause("Support for Transformers v4 is deprecated", "this version of vLLM still serves with it", harmless=True),
     Cause("Cannot use FA version 2", "cards before compute capability 8.0 have another backend", harmless=True),
     Cause("Unknown vLLM environment variable detected", "nothing of this version reads it", harmless=True),
 )

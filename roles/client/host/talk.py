@@ -169,6 +169,9 @@ def receive(answer: http.client.HTTPResponse) -> bytes:
         TimeoutError: nothing comes in time.
         http.client.IncompleteRead: it ends before it is whole.
     """
+    # Python 3.13 closes the connection with the last byte of an answer whose length was said
+    if answer.isclosed():
+        return b""
     piece = answer.read1(PIECE)
     # read1 takes the end of the connection for that of an answer whose length was said
     if not piece and answer.length:
