@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import random
 import time
 from dataclasses import asdict, fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from checks import Drift
 from checks.survey.health import HEALTH
 from checks.survey.host.common import masked
 from checks.survey.taken import Survey
+from cli import evidence
 from cli import judged as reports
 from cli.health import figures
 from rigwright.engines import kinds
@@ -28,6 +29,7 @@ from rigwright.operate.stress import Probe
 from rigwright.operate.stress import judged as stressed
 from rigwright.operate.verify import CHECKS, Finding, Seen, judged
 from tests.unit.samples import instance
+from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
 
 ODD: tuple[object, ...] = (
@@ -130,7 +132,6 @@ def test_a_report_as_json_has_nothing_for_a_terminal(capsys: pytest.CaptureFixtu
     assert json.loads(said)["hosts"][0]["instances"][0]["checks"][0]["detail"] == finding.detail
 
 
-diagnosing: Any = importlib.import_module("cli.diagnose")
 CANARY = "canary;id"
 
 
@@ -173,7 +174,16 @@ def test_no_line_takes_longer_than_its_length(line: str) -> None:
     assert time.process_time() - began < 2
 
 
-def test_a_log_of_long_lines_is_read_all_the_same() -> None:
-    box: Any = SimpleNamespace(target=Host())
-    lines = diagnosing._lines(box, "head -c 20000000 /dev/zero | tr '\\0' a; echo; echo CUDA error 804")
-    assert [len(line) for line in lines] == [diagnosing.WIDTH, 14]
+def test_a_log_of_long_lines_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stand_in(tmp_path, "journalctl", "head -c 20000000 /dev/zero | tr '\\0' a; echo; echo CUDA error 804")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def unseen(*_: object) -> None:
+        raise ValueError("not here")
+
+    monkeypatch.setattr(evidence, "look", unseen)
+    box: Any = SimpleNamespace(name="box", target=Host(), rig=None)
+    found, missed = evidence.gathered("rig.py", box, [instance("chat")], ())
+    assert [len(line) for line in found.logs["chat"]] == [evidence.WIDTH, 14]
+    assert [len(line) for line in found.kernel] == [evidence.WIDTH, 14]
+    assert missed == ["how its instances are: not here"]
