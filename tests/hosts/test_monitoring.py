@@ -17,8 +17,8 @@ from rigwright.monitoring.service import unit_name
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.drivers import C3090, NAMES
 from tests.hosts.gateway_box import rigwright
-from tests.hosts.monitoring_box import TOKEN, all_answer, declared, query, unshown, webhook
-from tests.hosts.support import checked, deploy, main_pid, plan, red, red_lines, until, write_inventory
+from tests.hosts.monitoring_box import TOKEN, all_answer, asks, declared, query, unshown, webhook
+from tests.hosts.support import checked, deploy, main_pid, on_both, plan, red, red_lines, until, write_inventory
 from tests.unit.test_monitoring_rules import SERVER, tests_of_rules
 
 pytestmark = pytest.mark.all_only
@@ -131,6 +131,40 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
     assert rigwright("remove", str(inventory), "--yes").returncode == 0
     gone = converged.run(TRACES, check=False)
     assert gone.splitlines() == [line for line in before.splitlines() if not line.endswith((":8020", ":8000"))]
+
+
+@on_both
+def test_a_machine_that_serves_nothing_asks(lab: Lab, boot: Boot, release: str, tmp_path: Path) -> None:
+    host = boot()
+    before = host.run(TRACES, check=False)
+    (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
+    with webhook(lab.gateway) as told:
+        server = asks(lab, told)
+        open_address = {"address": host.address, "server": server}
+        inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=open_address)
+        (tmp_path / "dead.url").write_text(f"{server['receivers']['dead']['url']}\n")
+        receivers = server["receivers"] | {"dead": {"url_file": "dead.url"}}
+        secret = {"address": host.address, "server": server | {"receivers": receivers}}
+        if release == "debian-12":
+            run = deploy(write_inventory(tmp_path, lab, host, instances={}, monitoring=secret))
+            assert run.status != 0
+            assert "dead.url_file needs Alertmanager 0.26.0, and debian-12 has 0.25.0" in run.said
+            assert host.run(TRACES, check=False) == before
+            inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=open_address)
+        else:
+            inventory = write_inventory(tmp_path, lab, host, instances={}, monitoring=secret)
+        run = deploy(inventory)
+        assert run.status == 0, run.said
+        assert deploy(inventory).changed == []
+        judged(host)
+        until(lambda: told.of("/dead", "Alive"), "told that it works")
+        assert red_lines(inventory) == {}
+        host.reboot()
+        heard = len(told.calls)
+        until(lambda: len(told.calls) > heard, "told so after a boot")
+        assert deploy(inventory).changed == []
+    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    assert host.run(TRACES, check=False) == before
 
 
 def test_a_box_with_cards_tells_of_them(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
