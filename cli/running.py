@@ -30,6 +30,7 @@ from rigwright.inventory import ROOT
 from rigwright.problems import printable
 from rigwright.serving import live
 from roles import root
+from roles.deploy_lock import release
 from roles.progress import progress
 
 DEPLOY = ROOT / "deploy.py"
@@ -66,6 +67,7 @@ def run(
         serving = {host.name: _serving(host, rigs[host.name]) for host in failed}
     finally:
         if state.initialised:
+            release()
             disconnect_all(state)
     names = {host.name for host in state.active_hosts} if not wrong else set()
     if dry:

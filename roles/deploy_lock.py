@@ -128,6 +128,14 @@ def deploy_lock_of(target: Any) -> DeployLock | None:
     return _deploy_locks.get(target.name)
 
 
+def release() -> None:
+    """Give back those that this process has: its next run takes them anew."""
+    while _deploy_locks:
+        _, mine = _deploy_locks.popitem()
+        if mine.channel:
+            mine.channel.close()
+
+
 def deploy_lock(doing: str, removing: bool = False, marks: str = "") -> bool:
     """Take the deploy lock of the running deploy's host; False after failing this host, and only this one.
 

@@ -217,6 +217,9 @@ class Channel:
             raise OSError("Socket is closed")
         self.lives -= 1
 
+    def close(self) -> None:
+        self.lives = 0
+
     def get_transport(self) -> SimpleNamespace:
         return SimpleNamespace(is_active=lambda: self.connected)
 
@@ -232,3 +235,12 @@ def test_a_deploy_lock_that_the_host_ended_is_lost_and_one_of_a_cut_connection_i
     mine._beat(channel)  # type: ignore[arg-type]
     assert channel.lives == 0
     assert bool(mine.lost) == connected
+
+
+def test_a_run_that_has_ended_gives_its_deploy_locks_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, waiting = DeployLock(None, "deploy"), DeployLock(None, "deploy")
+    held.channel = Channel(3, connected=True)  # type: ignore[assignment]
+    monkeypatch.setattr(deploy_lock, "_deploy_locks", {"one": held, "two": waiting})
+    deploy_lock.release()
+    assert held.channel.closed
+    assert deploy_lock._deploy_locks == {}
