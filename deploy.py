@@ -5,6 +5,7 @@ from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.host.plan import desired, stages
 from rigwright.monitoring.figures import deploy_file
+from rigwright.serving.theirs import leaving, refusals
 from rigwright.supply.expected import refusal
 from roles.base import base
 from roles.container_toolkit import brought_with, container_toolkit, containers_of
@@ -23,6 +24,7 @@ from roles.rig import orders_of, rig_of
 from roles.rollback import rollback
 from roles.serving import serving
 from roles.sharing import sharing
+from roles.theirs import brought_back, found_theirs
 from roles.tools import tools
 from roles.trees import look as installed
 from roles.weights import weights, whole
@@ -50,11 +52,15 @@ if held and verb in ("deploy", "upgrade"):
 if held and verb == "rollback":
     if asked.driver:
         earlier_driver(rig, asked.reboot)
+    elif asked.theirs:
+        brought_back(rig, asked.theirs)
     else:
         rollback(rig, asked.to)
 elif held and verb == "remove":
     removal(rig, asked.keep_weights)
 elif held and (facts := probe(rig)):
+    theirs = found_theirs(rig, asked.theirs) if asked.theirs else None
+    facts = leaving(facts, theirs) if theirs else facts
     driver = driver_of(rig, verb == "upgrade")
     containers = containers_of(rig)
     wanted = desired(rig, facts, managed(driver), brought_with(containers))
@@ -70,9 +76,10 @@ elif held and (facts := probe(rig)):
         "monitoring": lambda: monitoring(rig),
         "engines": lambda: engines(wanted),
         "weights": lambda: weights(rig, facts),
-        "serving": lambda: serving(wanted, asked.switch),
+        "serving": lambda: serving(wanted, asked.switch, theirs),
     }
-    if preflight(wanted, driver, containers):
+    unfit = refusals(rig, asked.switch.instance, theirs) if asked.switch and theirs else []
+    if preflight(wanted, driver, containers, unfit):
         for stage in stages(wanted):
             roles[stage.role]()
 

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -198,7 +198,11 @@ def gateway() -> dict[str, object]:
     }
 
 
-def declare(folder: Path, lab: Lab, host: Host) -> Path:
+More = Callable[[Lab, Host], dict[str, object]]
+"""Keys of the rig beside those that every one of these has."""
+
+
+def declare(folder: Path, lab: Lab, host: Host, more: More) -> Path:
     """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
     weight = lab.shelf / "bench-rig.gguf"
     tiny_model.write(weight, size=SIZE)
@@ -213,13 +217,14 @@ def declare(folder: Path, lab: Lab, host: Host) -> Path:
     variants = {REAL: "llamacpp/bench", PACED: "llamacpp/demo"}
     instances = {name: {"variant": variants[name], "port": port} for name, port in PORTS.items()}
     entry = {**host.connection, "instances": instances, "gateway": gateway(), "mirrors": {"shelf": [lab.shelf_url]}}
+    entry |= more(lab, host)
     inventory = folder / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
     return inventory
 
 
 @contextmanager
-def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Box]:
+def deployed(folder: Path, release: str, layers: tuple[str, ...], more: More = lambda lab, host: {}) -> Iterator[Box]:
     """The host, gone when the block ends.
 
     Raises:
@@ -230,7 +235,7 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Bo
     """
     with own_lab() as lab:
         (host,) = lab.up([HostSpec("h1", release, layers or kept.layers(release))])
-        inventory = declare(folder, lab, host)
+        inventory = declare(folder, lab, host, more)
         rigwright("deploy", str(inventory))
         kept.keep(host)
         _stand_in(host)

@@ -200,14 +200,18 @@ def ask(asked: Asked, server: Server, number: int) -> Made:
 
 def _lines(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
     """Whole lines without their ends, each with the time at which its end came; all of it where it has none."""
-    begun, lines = b"", 0
+    begun: list[bytes] = []
+    lines = 0
     for at, piece in pieces:
-        *whole, begun = (begun + piece).split(b"\n")
-        lines += len(whole)
-        for line in whole:
-            yield at, line.rstrip(b"\r")
-    if begun and not lines:
-        yield pieces[-1][0], begun
+        first, *more = piece.split(b"\n")
+        begun.append(first)
+        lines += len(more)
+        for part in more:
+            # joined once: a line may be all there is, in a piece a byte
+            yield at, b"".join(begun).rstrip(b"\r")
+            begun = [part]
+    if (rest := b"".join(begun)) and not lines:
+        yield pieces[-1][0], rest
 
 
 def _event(line: bytes) -> dict[str, object]:

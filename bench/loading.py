@@ -157,7 +157,7 @@ def load(client: Client, asked: Asked, metrics: str, counts: Names) -> Rung:
     order = {"load": told | {"model": client.place.model}, "metrics": metrics, "names": names}
     samples: list[Metrics] = []
     made: Loaded | None = None
-    for said in client.told("watched", order, Sample | Loaded):
+    for said in client.told("watched", order, Sample | Loaded, asked.seconds + asked.longest):
         if isinstance(said, Loaded):
             made = said
         else:

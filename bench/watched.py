@@ -38,7 +38,8 @@ def work(place: Any, asked: dict[str, Any], say: Callable[[dict[str, object]], N
     """
     load, talk = (importlib.import_module(f"roles.client.host.{name}") for name in ("load", "talk"))
     wanted = load.Asked(at=place.at, key_file="", **asked["load"])
-    server = load.Server(partial(talk.Connection, place), place.key)
+    server = load.Server(partial(talk.Connection, place, whole=wanted.longest), place.key)
+    telling = load.Server(partial(talk.Connection, place), place.key)
     over, started = threading.Event(), time.perf_counter()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(load.run, wanted, server)
@@ -47,7 +48,7 @@ def work(place: Any, asked: dict[str, Any], say: Callable[[dict[str, object]], N
         while not last:
             last, pause = over.wait(pause), PULSE
             told = b""
-            with suppress(OSError, HTTPException), server.asked("GET", asked["metrics"], limit=ANSWER) as answer:
+            with suppress(OSError, HTTPException), telling.asked("GET", asked["metrics"], limit=ANSWER) as answer:
                 told = answer.read(MOST)
             say({"second": time.perf_counter() - started, "told": lines(told, frozenset(asked["names"]))})
         say(running.result())

@@ -133,4 +133,4 @@ class Silent(Reporter):  # type: ignore[misc] # as that
         yield
         self.summary_errors()
         if not self.stats.get("error") and (self.frame.results or self.frame.gone):
-            sys.stdout.write(json.dumps(asdict(self.frame.report()), indent=2, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(asdict(self.frame.report()), indent=2) + "\n")

@@ -11,7 +11,7 @@ from checks.survey.reach import REACH
 from checks.survey.taken import Survey
 from checks.words import told
 from rigwright.declaration.rig import Rig
-from rigwright.monitoring.service import KINDS, Service, tokens, told_targets, unit_name
+from rigwright.monitoring.service import KINDS, Service, secrets, told_targets, unit_name
 
 EXPOSURE = 2.0  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 
@@ -34,7 +34,7 @@ def test_active_and_enabled(survey: Survey, watching: Service) -> None:
 )
 def test_process_is_current(survey: Survey, rig: Rig, watching: Service) -> None:
     one = survey.read(GATES).gate(watching.unit_name)
-    wanted = watching.digest(tokens(rig))
+    wanted = watching.digest(secrets(rig))
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
     restart = f"systemctl restart {watching.unit_name}"
     expect("another program" if one.replaced else "the same", "the same", restart)

@@ -118,7 +118,7 @@ def test_secrets(survey: Survey, rig: Rig) -> None:
     if rig.gateway:
         wanted |= {keys_path(rig).rpartition("/")[2]}
         wanted |= {pair_path(rig, name).rpartition("/")[2] for name, one in rig.gateway.listeners.items() if one.tls}
-    wanted |= {path.rpartition("/")[2] for one in services(rig) for path in one.tokens}
+    wanted |= {path.rpartition("/")[2] for one in services(rig) for path in one.secrets}
     extra = [one.path for one in own.secrets if one.path.rpartition("/")[2].removesuffix(NEW) not in wanted]
     expect(told(extra) or "nothing else", "nothing else", "remove it, once you know whose it is")
 

@@ -8,6 +8,7 @@ from statistics import median
 import click
 
 from cli.bench_gateway import gateway
+from cli.bench_monitoring import monitoring
 from cli.bench_options import JSON, counts, say
 from cli.bench_serving import serving
 from cli.bench_speed import speed
@@ -20,10 +21,11 @@ from lab.machine import Unsupported
 
 @click.group()
 def bench() -> None:
-    """Measure instances, quick verbs, unchanged deploys, checks, a gateway, weights, or a build."""
+    """Measure instances, quick verbs, unchanged deploys, checks, a gateway, monitoring, weights, or a build."""
 
 
 bench.add_command(gateway)
+bench.add_command(monitoring)
 bench.add_command(serving)
 bench.add_command(speed)
 

@@ -10,7 +10,8 @@ import shlex
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from rigwright.serving.units import credential_path
 from roles import root
 
 LONGEST = 1 << 20  # bytes of a line of an answer
+MOST = 16 << 20  # bytes of an answer
 PATIENCE = 600.0  # seconds without one
 Connect = Callable[[], http.client.HTTPConnection]
 
@@ -104,6 +106,9 @@ def chat(inventory: str, model: str | None, message: str | None, gateway: bool, 
         if way.keyed and key == NO_KEY:
             raise click.UsageError(f"{way.base} needs a key: export {VARIABLE}=...")
         name, connect = way.model, lambda: _direct(way, inventory)
+        if not (key.isascii() and key.isprintable()):
+            # http.client would say so with the key in its words
+            raise click.UsageError(f"{VARIABLE} must be one line of printable ASCII")
     else:
         judge, meant = of_instance(inventory, model)
         reached, gone = boxes(inventory, limit, judge)
@@ -119,6 +124,8 @@ def _key(box: Box, instance: Instance) -> str:
     answer = root.run(box.target, f"cat {shlex.quote(credential_path(box.rig, instance))}", most=1 << 16)
     if answer.status or not (lines := answer.lines):
         raise Failed(f"{box.name}: {instance.name} is not there yet: deploy first")
+    if not (lines[0].isascii() and lines[0].isprintable()):
+        raise Failed(f"{box.name}: the key of {instance.name} is none: deploy")
     return lines[0]
 
 
@@ -142,11 +149,13 @@ def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
         said.append({"role": "user", "content": question})
         begun, answer, pieces = time.monotonic(), "", 0
         try:
-            for piece in streamed(connect(), key, {"model": model, "messages": said, "stream": True}):
-                pieces += 1
-                answer += piece
-                click.echo(shown(piece), nl=False)
-        except (*root.BROKEN, http.client.HTTPException, ValueError) as error:
+            asked = {"model": model, "messages": said, "stream": True}
+            with closing(connect()) as connection, closing(streamed(connection, key, asked)) as told:
+                for piece in told:
+                    pieces += 1
+                    answer += piece
+                    click.echo(shown(piece), nl=False)
+        except (*root.BROKEN, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
             click.echo(f"\nno answer: {printable(str(error))}", err=True)
             raise click.exceptions.Exit(1) from None
         click.echo()
@@ -156,7 +165,7 @@ def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
         click.echo(f"{pieces / max(time.monotonic() - begun, 1e-3):.0f} pieces/s", err=True)
 
 
-def streamed(connection: http.client.HTTPConnection, key: str, asked: dict[str, object]) -> Iterator[str]:
+def streamed(connection: http.client.HTTPConnection, key: str, asked: dict[str, object]) -> Generator[str, None, None]:
     """Ask for a completion of a chat; yields the pieces of the answer as they come.
 
     Raises:
@@ -165,21 +174,23 @@ def streamed(connection: http.client.HTTPConnection, key: str, asked: dict[str, 
     """
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     connection.request("POST", "/v1/chat/completions", json.dumps(asked), headers)
-    response = connection.getresponse()
-    if response.status != 200:
-        raise ValueError(f"{response.status} {response.reason}: {response.read(2000).decode(errors='replace')}")
-    while line := response.readline(LONGEST):
-        if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
-            continue
-        told = json.loads(line[5:])
-        if "error" in told:
-            raise ValueError(str(told["error"]))
-        for choice in told.get("choices") or ():
-            delta = choice.get("delta") or {}
-            # some call what a model thinks by one name, some by the other
-            if piece := delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
-                yield str(piece)
-    connection.close()
+    with connection.getresponse() as response:
+        if response.status != 200:
+            raise ValueError(f"{response.status} {response.reason}: {response.read(2000).decode(errors='replace')}")
+        taken = 0
+        while line := response.readline(LONGEST):
+            if (taken := taken + len(line)) > MOST:
+                raise ValueError(f"an answer of more than {MOST >> 20} MiB")
+            if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
+                continue
+            told = json.loads(line[5:])
+            if "error" in told:
+                raise ValueError(str(told["error"]))
+            for choice in told.get("choices") or ():
+                delta = choice.get("delta") or {}
+                # some call what a model thinks by one name, some by the other
+                if piece := delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
+                    yield str(piece)
 
 
 def shown(piece: str) -> str:

@@ -71,7 +71,7 @@ def diagnose(
     hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))
     hosts += [Host(name, "cannot be reached", (), ()) for name in gone]
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in hosts], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([asdict(one) for one in hosts], indent=2))
     else:
         for host in hosts:
             _show(host)
@@ -90,7 +90,7 @@ def _of_file(file: str, as_json: bool) -> None:
     evidence = Evidence("INVENTORY", "HOST", logs={"": lines}, kernel=lines)
     host = Host(file, "", (), diagnosed(evidence, {"": [*every.values()]}))
     if as_json:
-        click.echo(json.dumps([asdict(host)], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([asdict(host)], indent=2))
     else:
         _show(host)
     sys.exit(1 if host.causes else 0)

@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +146,7 @@ def _there(inventory: str, box: Box) -> list[Finding]:
     try:
         if found := _root(box):
             return [found]
-        return list(_box(f"{called()} {{}} --limit {box.name} {shlex.quote(inventory)}", box))
+        return list(_box(lambda verb: f"{called()} {verb} --limit {box.name} {shlex.quote(inventory)}", box))
     except (click.ClickException, root.Gone) as error:
         return [Finding(f"it does not answer as it should: {getattr(error, 'message', error)}")]
 
@@ -164,11 +164,11 @@ def _root(box: Box) -> Finding | None:
     return Finding("who logs in is not root", 'put "_sudo": True among its keys in the inventory')
 
 
-def _box(again: str, box: Box) -> Iterator[Finding]:
+def _box(again: Callable[[str], str], box: Box) -> Iterator[Finding]:
     """What keeps a host from being deployed to, and from serving.
 
     Args:
-        again: A command line about this host, with `{}` where its verb goes.
+        again: Makes the command line of a verb about this host.
         box: The host.
     """
     box = box.ahead("facts", "served", "holder")
@@ -179,26 +179,26 @@ def _box(again: str, box: Box) -> Iterator[Finding]:
         yield Finding(text)
     aim = goal(served, wanted.generation)
     if served.activating and not served.job:
-        yield Finding("an activation was cut off", again.format("deploy"))
+        yield Finding("an activation was cut off", again("deploy"))
     elif aim.number is None or aim.number != served.current:
-        yield Finding("it does not serve what the inventory declares", again.format("deploy"))
+        yield Finding("it does not serve what the inventory declares", again("deploy"))
     config = shlex.quote(f"{box.rig.roots.config}/{STOPPED}")
     told = root.run(
         box.target, f"ls {config} 2>/dev/null; [ ! -e /run/reboot-required ] || echo /reboot", limit=60
     ).lines
     if "/reboot" in told:
-        yield Finding("a reboot is pending", again.format("ssh") + " sudo reboot")
+        yield Finding("a reboot is pending", again("ssh") + " sudo reboot")
     for one in box.rig.instances:
         process = served.processes.get(one.unit)
         if process is not None and process.state == "active":
             continue
         if one.name in told:
-            yield Finding(f"{one.name} was stopped by hand", again.format("start") + f" {one.name}")
+            yield Finding(f"{one.name} was stopped by hand", again("start") + f" {one.name}")
             continue
         if process is None:
             # systemd forgets a unit that neither runs nor has failed; one that was never deployed is said above
             if aim.number == served.current:
-                yield Finding(f"{one.name} does not run", again.format("start") + f" {one.name}")
+                yield Finding(f"{one.name} does not run", again("start") + f" {one.name}")
             continue
         command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
         lines = root.run(box.target, command, limit=60).lines
@@ -207,5 +207,5 @@ def _box(again: str, box: Box) -> Iterator[Finding]:
         )
         why = "; ".join(cause.sentence for cause in causes) or f"its last words: {next(reversed(lines), 'none')[:200]}"
         yield Finding(
-            f"{one.name} is {process.state} ({process.sub}): {why}", again.format("logs") + f" --instance {one.name}"
+            f"{one.name} is {process.state} ({process.sub}): {why}", again("logs") + f" --instance {one.name}"
         )

@@ -19,6 +19,7 @@ from roles import root
 
 LINES = 2000  # of an instance's journal
 MESSAGES = 500  # of the kernel's
+WIDTH = 4000  # bytes of a line: an engine writes what it likes
 MOST = 8 << 20  # bytes of either, and of a file
 DRIVER = "cat /sys/module/nvidia/version 2>/dev/null || true"
 
@@ -61,4 +62,5 @@ def _facts(box: Box, seen: Look, instances: Sequence[Instance]) -> dict[str, Any
 
 def _lines(box: Box, command: str) -> list[str]:
     """What a command of root's prints, without what looks like a secret."""
-    return [masked(line) for line in root.run(box.target, command, limit=60, most=MOST).lines]
+    found = root.run(box.target, f"{{ {command}; }} | cut -b 1-{WIDTH}", limit=60, most=MOST)
+    return [masked(line) for line in found.lines]

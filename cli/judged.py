@@ -100,7 +100,7 @@ def finish(
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     report = Report(SCHEMA, now, inventory, verdict, interrupted, hosts)
     if as_json:
-        click.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(asdict(report), indent=2))
     else:
         for host in hosts:
             _summary(host, words)

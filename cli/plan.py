@@ -25,6 +25,7 @@ from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import as_row
 from rigwright.serving.differences import changes, down
+from rigwright.serving.theirs import Found, leaving
 from rigwright.supply.expected import spoken
 
 
@@ -49,13 +50,19 @@ class Planned:
     """The one of the rig's lock and bundle."""
 
 
-def planned(box: Box) -> Planned:
-    """What a deploy would do to a box."""
+def planned(box: Box, theirs: Found | None = None) -> Planned:
+    """What a deploy would do to a box.
+
+    Args:
+        box: The box.
+        theirs: What is stopped before anything of ours starts there.
+    """
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
     looks += ["containers"] if box.rig.containers else []
     box = box.ahead("facts", "served", "written", "use", *looks)
     facts, found = box.facts(), box.served()
+    facts = leaving(facts, theirs) if theirs else facts
     driver, brought = None, None
     refused: list[str] = []
     if box.rig.cards or managed:

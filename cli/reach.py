@@ -96,7 +96,7 @@ def _told(box: Box, command: str) -> int:
 
 
 def _show(box: Box, lines: object, err: bool) -> None:
-    for line in lines:  # type: ignore[attr-defined] # paramiko's files are untyped
+    for line in root.parts(lines):
         click.echo(f"{box.name}  {printable(line.decode(errors='replace').rstrip(chr(10)))}", err=err)
 
 
@@ -132,7 +132,7 @@ def tunnel(inventory: str, instance: str | None, port: int | None, limit: str | 
     (box,) = found
     wanted = meant(box)
     here = port or wanted.port
-    server = StreamServer(("127.0.0.1", here), lambda taken, _: _carry(taken, to_port(box, wanted.port)))
+    server = StreamServer(("127.0.0.1", here), lambda taken, _: _carried(taken, box, wanted.port))
     try:
         server.start()
     except OSError as error:
@@ -156,6 +156,16 @@ def to_port(box: Box, port: int) -> Channel:
     transport = box.target.connector.client.get_transport()
     channel: Channel = transport.open_channel("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0))
     return channel
+
+
+def _carried(taken: socket.socket, box: Box, port: int) -> None:
+    try:
+        channel = to_port(box, port)
+    except root.BROKEN as error:
+        taken.close()
+        click.echo(f"{box.name}: port {port} takes no connection: {printable(str(error))}", err=True)
+        return
+    _carry(taken, channel)
 
 
 def _carry(taken: socket.socket, channel: Channel) -> None:

@@ -10,6 +10,7 @@ from checks.looking import Box, boxes, each
 from cli.tables import size
 from rigwright.host import ledger
 from rigwright.render import render
+from rigwright.serving import theirs
 from rigwright.weights.stored import models
 
 SHORT = 12  # digits of a commit
@@ -35,5 +36,6 @@ def listed(box: Box, keep_weights: bool) -> Iterator[str]:
     if rows:
         total = size(sum(one.size + one.left_over for one in stored))
         yield f"models{', which stay' if keep_weights else ''}: {', '.join(rows)} ({total} in all)"
+    yield from box.read(theirs.records, theirs.records_script(box.rig))
     if packages := box.read(ledger.packages, script):
         yield f"packages, where nothing else needs them: {', '.join(packages)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -18,7 +18,7 @@ from checks.survey.health import look
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
@@ -53,10 +53,11 @@ def _status(box: Box) -> Status:
     states = {state.unit: state for state in aim.unit_states}
     ports = {held.leads_to: held.port for name in found.processes if (held := found.held(name)) and held.leads_to}
     declared = {i.unit: i for i in box.rig.instances}
+    runs = {unit: _as_served(box, one, found) for unit, one in declared.items()}
     there = {n for n, p in found.processes.items() if INSTANCE.fullmatch(n) and p.state != "inactive"}
     rows = []
     for name in sorted({*declared, *there}):
-        instance = declared.get(name)
+        instance = runs.get(name)
         process, held = found.processes.get(name), found.held(name)
         capacity = instance.variant.capacity if instance else None
         begun = instance.kind.begun(found.said.get(name, ())) if instance else Begun()
@@ -65,6 +66,7 @@ def _status(box: Box) -> Status:
             Row(
                 instance=one.instance,
                 variant=instance.variant_name if instance else "not declared",
+                declared=declared[name].variant_name if name in declared else "",
                 state=one.state if instance else f"{_word(process)}, not declared",
                 note=one.note,
                 since_s=one.since_s,
@@ -102,6 +104,23 @@ def _status(box: Box) -> Status:
         jobs=seen.jobs if seen else (),
         reboot=bool(seen and seen.reboot),
     )
+
+
+def _as_served(box: Box, declared: Instance, found: Served) -> Instance:
+    """An instance with the variant that the host serves; as declared where nothing serves it, or the catalogue does not
+    have that variant any more.
+    """
+    serves = found.serving.get(declared.name, declared.variant_name)
+    if serves == declared.variant_name:
+        return declared
+    # here, for most hosts serve what is declared
+    from rigwright.declaration.edit import Switch, switched
+
+    try:
+        rig = load(switched(box.target.data.get("rig"), Switch(declared.name, serves)))
+    except Invalid:
+        return replace(declared, variant_name=serves)
+    return next(one for one in rig.instances if one.name == declared.name)
 
 
 def _look(target: Any, rig: Rig | None) -> tuple[Look | None, str]:

@@ -18,6 +18,7 @@ class Row:
 
     instance: str
     variant: str
+    """That the host serves."""
     state: str
     note: str
     """Why it is called that, where that is not plain."""
@@ -43,6 +44,8 @@ class Row:
     """Whether its process was started from what the inventory declares."""
     errors: tuple[str, ...] = ()
     """What its log betrays, each with what helps."""
+    declared: str = ""
+    """The inventory's variant; empty where that has no such instance."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,8 @@ def _sentences(host: Status, inventory: str) -> list[str]:
     if host.activation_cut_off:
         found.append("an activation was cut off: deploy again")
     for one in host.instances:
+        if one.declared not in ("", one.variant):
+            found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")
         found += [f"{one.instance} is {one.state}: {one.note}"] if one.note and one.state != "ready" else []
         found += [f"{one.instance}: {error}" for error in one.errors]
     if host.gateway:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,23 +10,27 @@ import click
 
 from checks.looking import Box, boxes, leave
 from cli.clients import Door, Interrupt
-from cli.declared import INVENTORY, LIMIT, as_if, named, whole
+from cli.declared import INVENTORY, LIMIT, named, whole
 from cli.ending import Failed, Unreached
 from cli.hosts import Wanted, perform
 from cli.judged import line
 from cli.plan import Planned, planned
+from cli.rewriting import difference, edit, restore, write
 from cli.tables import show, size
 from cli.variants import names
 from cli.verify import verified
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import Asked, choices
-from rigwright.declaration.edit import Switch, edited, switched
+from rigwright.declaration.edit import Switch, switched
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.declaration.theirs import RULE, Theirs, theirs_of
 from rigwright.inventory import layers, load
 from rigwright.problems import Invalid, counted, unknown
+from rigwright.serving import theirs as taking
 from rigwright.serving.activation import activation, goal
 from rigwright.serving.beside import parse, refusal, renamed, room_script
 from rigwright.serving.outage import sentences
+from rigwright.serving.theirs import Found
 
 COLUMNS = ("variant", "cards", "context", "evidence", "")
 
@@ -42,6 +43,13 @@ COLUMNS = ("variant", "cards", "context", "evidence", "")
 @click.option("--once", is_flag=True, help="Leave INVENTORY as it is: the next deploy serves what it declares again.")
 @click.option("--list", "listing", is_flag=True, help="Which variants it could serve, and which one it does.")
 @click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "--from",
+    "took",
+    metavar="UNIT|CONTAINER",
+    help="What has served there until now, such as vllm.service: it is stopped for good, and is back where that fails.",
+)
+@click.option("--yes", is_flag=True, help="With --from: do not ask.")
 @click.option("--unverified", is_flag=True, help="Ask for no more than the one completion that a deploy asks for.")
 def switch(
     inventory: str,
@@ -51,6 +59,8 @@ def switch(
     once: bool,
     listing: bool,
     dry: bool,
+    took: str | None,
+    yes: bool,
     unverified: bool,
 ) -> None:
     """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
@@ -60,6 +70,7 @@ def switch(
     file is as it was. Exit status 1, too, where something declared could not be judged.
     Example: rigwright switch ~/boxes/rig.py chat llamacpp/65k --limit box1
     """
+    theirs = _theirs(took, yes)
     host, data = _host(inventory, instance, limit)
     try:
         catalog = Catalog.load(layers(Path(inventory), "catalog"))
@@ -68,40 +79,72 @@ def switch(
         raise click.ClickException(f"{host}: {error}") from None
     now = next(one for one in rig.instances if one.name == instance)
     if listing:
-        if variant or once or dry or unverified:
+        if variant or once or dry or unverified or theirs:
             raise click.UsageError("--list goes alone")
         _list(inventory, host, data, catalog, rig, now)
         return
-    if variant is None:
+    if variant is None and theirs is None:
         raise click.UsageError("say which variant, or --list")
+    variant = variant or now.variant_name
     order = Switch(instance, variant)
     wanted = _wanted(inventory, host, data, order, catalog, rig)
     content = Path(inventory).read_bytes()
-    text = content if once else _text(inventory, content, host, data, order)
-    _difference(inventory, content, text)
+    text = content if once or variant == now.variant_name else edit(inventory, content, host, data, order)
+    difference(inventory, content, text)
     box = _box(inventory, host, wanted)
-    before = Switch(instance, _expect(box, order, now.variant_name))
+    found = _look(box, order, theirs) if theirs else None
+    before = Switch(instance, _expect(box, order, now.variant_name, found))
     if dry:
         return
+    if theirs and not yes:
+        click.confirm(f"Stop {theirs.name} on {host} for good, and have {instance} come in its place?", abort=True)
     if text != content:
-        _write(Path(inventory), text)
+        write(Path(inventory), content, text)
     # the one word of a run's that its inventory does not say
     try:
-        _deploy(inventory, host, order)
+        _deploy(inventory, host, order, theirs)
     except (Failed, Unreached) as error:
         click.echo(error.message, err=True)
         _undone(inventory, host, order, content, text)
     if not unverified and (failed := _failed(_box(inventory, host, wanted), instance)):
         if text != content:
-            _restore(Path(inventory), content, text, f"{host}: {failed}")
+            restore(Path(inventory), content, text, f"{host}: {failed}")
+        if theirs:
+            perform(Wanted(inventory, host, "rollback", dry=False, verbose=0, orders={"theirs": str(theirs)}))
+            raise Failed(f"{host}: {failed}; {theirs.name} is back, and {inventory} is as it was")
         _deploy(inventory, host, before)
         raise Failed(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
+    if theirs:
+        click.echo(
+            f"{host}: {instance} serves in the place of {theirs.name}; `rigwright remove` says how that comes back"
+        )
     if once:
         click.echo(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
 
 
-def _deploy(inventory: str, host: str, order: Switch) -> None:
-    perform(Wanted(inventory, host, "deploy", dry=False, verbose=0, orders={"switch": str(order)}))
+def _deploy(inventory: str, host: str, order: Switch, theirs: Theirs | None = None) -> None:
+    orders = {"switch": str(order)} | ({"theirs": str(theirs)} if theirs else {})
+    perform(Wanted(inventory, host, "deploy", dry=False, verbose=0, orders=orders))
+
+
+def _theirs(took: str | None, yes: bool) -> Theirs | None:
+    """What is to be taken over, by its name."""
+    if took is None:
+        if yes:
+            raise click.UsageError("--yes goes with --from")
+        return None
+    theirs = theirs_of(took)
+    if theirs is None:
+        raise click.BadParameter(f"{took!r} is refused: must be {RULE}", param_hint="--from")
+    return theirs
+
+
+def _look(box: Box, order: Switch, theirs: Theirs) -> Found:
+    """What the host tells of it, once nothing of it is refused."""
+    found = box.read(taking.parse, taking.script(box.rig, theirs))
+    if reasons := taking.refusals(box.rig, order.instance, found):
+        raise click.ClickException("\n".join(f"{box.name}: refused: {one}" for one in reasons))
+    return found
 
 
 def _failed(box: Box, name: str) -> str:
@@ -164,30 +207,6 @@ def _not_for(catalog: Catalog, rig: Rig, instance: Instance, variant: str) -> st
     return f"is made for {made_for}, and {instance.name} has {here}"
 
 
-def _text(inventory: str, content: bytes, host: str, data: dict[str, Any], order: Switch) -> bytes:
-    """The inventory's content with the other variant in it, that says nothing else that is different."""
-    try:
-        text = edited(inventory, content, host, order)
-        wanted = switched(data["rig"], order)
-    except Invalid as error:
-        raise click.ClickException(str(error)) from None
-    before = {name: one.get("rig") for name, one in named(inventory, None).items()}
-    after = {name: one.get("rig") for name, one in as_if(inventory, text).items()}
-    if after != before | {host: wanted}:
-        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name)) or [host]
-        raise click.ClickException(
-            f"{inventory}: to edit {order.instance}'s variant there would be another change than that "
-            f"({', '.join(changed)}): make it {order.variant!r} by hand, or try it with --once"
-        )
-    return text
-
-
-def _difference(inventory: str, content: bytes, text: bytes) -> None:
-    before, after = (one.decode(errors="replace").splitlines() for one in (content, text))
-    for changed in difflib.unified_diff(before, after, inventory, inventory, n=1, lineterm=""):
-        click.echo(changed)
-
-
 def _box(inventory: str, host: str, wanted: Rig) -> Box:
     """The host, connected, and the rig that it is to be."""
     found, gone = boxes(inventory, host)
@@ -195,13 +214,13 @@ def _box(inventory: str, host: str, wanted: Rig) -> Box:
     return replace(found[0], rig=wanted)
 
 
-def _expect(box: Box, order: Switch, declared: str) -> str:
+def _expect(box: Box, order: Switch, declared: str, theirs: Found | None) -> str:
     """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused.
 
     Returns the variant that is served now.
     """
     box = box.ahead("facts", "served", "written", "use")
-    made, found = planned(box), box.served()
+    made, found = planned(box, theirs), box.served()
     _refuse(box.name, made)
     instance = next(one for one in box.rig.instances if one.name == order.instance)
     serving = found.serving.get(order.instance, declared)
@@ -213,6 +232,10 @@ def _expect(box: Box, order: Switch, declared: str) -> str:
     others = [unit for unit in made.plan.interrupted if unit != instance.unit]
     if others:
         click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
+    if theirs:
+        before = box.use().get(instance.unit)
+        for sentence in taking.sentences(box.rig, instance, theirs, before.start_seconds if before else None):
+            click.echo(f"{box.name}: {sentence}")
     if instance.unit in made.plan.interrupted:
         use, room = box.use().get(instance.unit), box.read(parse, room_script(instance))
         way = activation(found, box.rig.roots.config, goal(found, box.desired().generation))
@@ -229,21 +252,6 @@ def _refuse(host: str, made: Planned) -> None:
         raise click.ClickException("\n".join(f"{host}: refused: {reason}" for reason in made.refused))
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Put a file in the place of one, in one step, as whose and with the mode that it has."""
-    path = path.resolve()
-    new = path.with_name(f".{path.name}.rigwright-new")
-    try:
-        new.write_bytes(content)
-        shutil.copystat(path, new)
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise click.ClickException(f"cannot write {path}: {error.strerror}; nothing was changed") from None
-
-
 def _undone(inventory: str, host: str, order: Switch, content: bytes, text: bytes) -> NoReturn:
     """After a deploy that failed: the file says what the host serves."""
     said = f"{order.instance} does not serve {order.variant}; as said above"
@@ -254,16 +262,9 @@ def _undone(inventory: str, host: str, order: Switch, content: bytes, text: byte
     if served.job or served.serving.get(order.instance) == order.variant:
         raise Failed(f"{host}: not all is done, as said above; run the same command again to continue")
     if text != content:
-        _restore(Path(inventory), content, text, said)
+        restore(Path(inventory), content, text, said)
         said += f". {inventory} is as it was"
     raise Failed(f"{host}: {said}")
-
-
-def _restore(path: Path, content: bytes, text: bytes, said: str) -> None:
-    """Put back what was edited."""
-    if path.read_bytes() != text:
-        raise Failed(f"{said}. {path} was changed meanwhile, and is left as it is: edit it by hand")
-    _write(path, content)
 
 
 def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig: Rig, now: Instance) -> None:

@@ -9,7 +9,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO
 
 import gevent
@@ -54,9 +54,11 @@ def attach(channel: Channel, typed: bool) -> int:
 
 
 def _send(channel: Channel) -> None:
-    while part := tp_read(sys.stdin.fileno(), PART):
-        channel.sendall(part)
-    channel.shutdown_write()
+    # a command that has ended reads no more
+    with suppress(*root.BROKEN):
+        while part := tp_read(sys.stdin.fileno(), PART):
+            channel.sendall(part)
+        channel.shutdown_write()
 
 
 def _copy(read: Callable[[int], bytes], into: IO[bytes]) -> None:

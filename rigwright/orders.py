@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration import connection
 from rigwright.declaration.edit import Switch
+from rigwright.declaration.theirs import RULE, Theirs, theirs_of
 from rigwright.problems import Invalid, Problem, shown, suggestion
 from rigwright.supply.expected import heard
 from rigwright.types import Name, VariantName
@@ -34,6 +35,8 @@ class Orders:
     """The digest that lock and bundle must have; "" where any will do."""
     switch: Switch | None = None
     """An instance that serves another variant than its inventory says, in this run."""
+    theirs: Theirs | None = None
+    """What served before us: that instance comes in its place, or by a rollback it comes back."""
 
 
 def _truth(value: object) -> bool:
@@ -64,6 +67,7 @@ OWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "keep_weights": (_truth, "true or false"),
     "reboot": (_truth, "true or false"),
     "expect": (lambda value: heard(value) is not None, DIGEST),
+    "theirs": (lambda value: theirs_of(value) is not None, RULE),
     "switch": (_switch, "INSTANCE:ENGINE/NAME, an instance and a variant"),
 }
 # pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
@@ -96,7 +100,7 @@ def orders(given: Mapping[str, object]) -> Orders:
         problems = _together(given)
     if problems:
         raise Invalid(problems)
-    read = {"expect": heard, "switch": switch_of}
+    read = {"expect": heard, "switch": switch_of, "theirs": theirs_of}
     own = {key: read[key](value) if key in read else value for key, value in given.items() if key in OWN}
     return Orders(**own)  # type: ignore[arg-type]
 
@@ -115,6 +119,10 @@ def _together(given: Mapping[str, object]) -> list[Problem]:
         found.append(Problem("--data", "expect", f"needs verb=deploy or upgrade, not verb={verb}"))
     if given.get("switch") and verb != "deploy":
         found.append(Problem("--data", "switch", f"needs verb=deploy, not verb={verb}"))
+    if given.get("theirs") and not (verb == "rollback" or (verb == "deploy" and given.get("switch"))):
+        found.append(Problem("--data", "theirs", "needs switch=INSTANCE:ENGINE/NAME, or verb=rollback"))
+    if given.get("theirs") and (driver or given.get("to")):
+        found.append(Problem("--data", "theirs", "conflicts with driver and to"))
     if reboot and verb == "remove":
         found.append(Problem("--data", "reboot", "conflicts with verb=remove"))
     if reboot and verb == "rollback" and not driver:

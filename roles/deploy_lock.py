@@ -8,6 +8,7 @@ import os
 import socket
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 import gevent
@@ -27,6 +28,7 @@ ANSWER = 60  # seconds within which a host that is not waiting answers
 SILENCE = 60  # seconds without one after which the host takes a holder for dead: its connection was cut
 PATIENCE = 2  # seconds for `rigwright status`, which takes it for an instant to see whether it is free
 RENEWAL = 2 * SILENCE  # seconds in which the host must have noticed that our own old connection is gone
+LINES = 1000  # that a host says before it tells something
 
 
 class DeployLock:
@@ -103,7 +105,7 @@ def holder(doing: str) -> str:
 def _answer(channel: Channel) -> str:
     """Why the host gives no deploy lock, or nothing: the first of its lines that tells."""
     words = []
-    for line in channel.makefile("rb"):
+    for line in islice(root.parts(channel.makefile("rb")), LINES):
         words.append(line.decode(errors="replace"))
         with suppress(ValueError):
             return deploy_lock_told.refusal(words)

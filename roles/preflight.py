@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from pyinfra import host, logger, state
 
@@ -15,16 +16,22 @@ from roles.nvidia_driver import Chosen
 from roles.trees import changed
 
 
-def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Chosen) -> bool:
+def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Chosen, unfit: Sequence[str] = ()) -> bool:
     """Compare the probed host with what the rig asks of it; False after failing this host, and only this one.
 
     No operation: a plan must say the same, and end the same way, as a run.
+
+    Args:
+        wanted: What the host is to be.
+        driver: What was chosen of a driver.
+        containers: What was chosen for containers.
+        unfit: Why what is to be taken over cannot be.
     """
     for known in evidence(wanted.rig):
         logger.info(f"{host.print_prefix}{known}")
     for warning in warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = refusals(wanted, time.time()) + changed(wanted.rig)
+    reasons = [*unfit, *refusals(wanted, time.time()), *changed(wanted.rig)]
     if isinstance(driver.plan, Refused):
         reasons += driver.plan.reasons
     if isinstance(containers.plan, containers_plan.Refused):

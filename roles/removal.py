@@ -12,6 +12,7 @@ from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
 from rigwright.monitoring.found import release as release_monitoring
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
+from rigwright.serving import theirs
 from rigwright.serving.generation import ACTIVATING
 from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply.fetching import CREDENTIAL
@@ -62,6 +63,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         ledger=rig.ledger,
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
+        theirs=theirs.folder(rig),
         **release(rig),
         **release_share(rig),
         **release_monitoring(rig),

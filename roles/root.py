@@ -21,6 +21,7 @@ MOST = 256 << 20
 # bytes of complaints, of which the last line counts
 KEPT = 8 << 20
 PIECE = 1 << 16
+LONGEST = 1 << 16  # bytes of a line; one that is longer comes in parts
 WORDS = 200  # characters of what sudo has said
 # what paramiko raises where a connection is gone, and what comes of a connector that has none
 BROKEN = (OSError, SSHException, EOFError, AttributeError)
@@ -163,12 +164,17 @@ def lines(target: Any, command: str) -> Iterator[str]:
     with closing(start(target, command, together=True)) as channel:
         channel.settimeout(None)
         try:
-            for line in channel.makefile("rb"):
+            for line in parts(channel.makefile("rb")):
                 yield line.decode(errors="replace").rstrip("\n")
         except BROKEN as error:
             raise Gone(str(error)) from error
         if channel.recv_exit_status() < 0 and not connected(target):
             raise Gone("the session ended")
+
+
+def parts(file: Any) -> Iterator[bytes]:
+    """The lines of a channel's file: who never ends one would have all memory here."""
+    return iter(lambda: file.readline(LONGEST), b"")
 
 
 def give(channel: Channel, stdin: bytes) -> None:

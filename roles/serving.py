@@ -12,6 +12,7 @@ from rigwright.host.plan import Desired, node_of
 from rigwright.serving.beside import Beside, beside
 from rigwright.serving.doctors import examinations
 from rigwright.serving.live import JOB
+from rigwright.serving.theirs import Found, Taking
 from rigwright.serving.units import OWNED, credential_path
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, absent, texts
@@ -23,12 +24,13 @@ STOPPING = 60  # seconds that an old process may take to end before the new one 
 
 
 @deploy("Serving")
-def serving(desired: Desired, switch: Switch | None = None) -> None:
+def serving(desired: Desired, switch: Switch | None = None, theirs: Found | None = None) -> None:
     """Bring keys, units and running processes to their state; what is not declared any more goes.
 
     Args:
         desired: What the rig comes to.
         switch: The instance that is switched, whose clients notice as little as can be.
+        theirs: What served before us, in whose place that instance comes.
     """
     rig, wanted = desired.rig, desired.generation
     credentials(
@@ -49,6 +51,7 @@ def serving(desired: Desired, switch: Switch | None = None) -> None:
         wanted=wanted,
         timeout=max((i.variant.ready_timeout for i in rig.instances), default=0) + STOPPING,
         beside=_beside(desired, switch),
+        taking=Taking(theirs, _unit_of(rig, switch)) if switch and theirs else None,
     )
     if rig.gateway:
         from roles.gateway import settled
@@ -70,6 +73,11 @@ def _beside(desired: Desired, switch: Switch | None) -> dict[str, Beside]:
         for one in rig.instances
         if switch and one.name == switch.instance and not one.kind.contained_by
     }
+
+
+def _unit_of(rig: Rig, switch: Switch) -> str:
+    """Of the instance that is switched."""
+    return next(one.unit for one in rig.instances if one.name == switch.instance)
 
 
 def _log(rig: Rig) -> None:

@@ -43,11 +43,14 @@ class Survey:
             raise Drift(f"an answer about {section.name}", str(answer.get("failed", "none")), cure)
         try:
             # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
-            judged: T = TypeAdapter(section.shape).validate_json(json.dumps(answer["told"]), strict=True)
+            told = json.dumps(answer["told"], allow_nan=False)
+            judged: T = TypeAdapter(section.shape).validate_json(told, strict=True)
         except RecursionError:
             raise Drift(f"an answer about {section.name}", "endlessly nested lists", cure) from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise Drift(f"an answer about {section.name}", f"{where}: {first['msg']}", cure) from None
+        except ValueError:  # of which ValidationError is one
+            raise Drift(f"an answer about {section.name}", "a number that is none", cure) from None
         return judged

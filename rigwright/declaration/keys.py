@@ -23,13 +23,22 @@ def read(path: str, what: str = "key") -> str:
     Raises:
         ValueError: the file cannot be read, or holds no key; the text never repeats what it holds.
     """
-    try:
-        key = files.content(path, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"cannot be read: {error}") from None
+    key = line(path)
     if not MINIMUM <= len(key) <= MAXIMUM or not ALLOWED.issuperset(key):
         raise ValueError(f"holds no {what}: one line of at least {MINIMUM} letters, digits and ._~+/=-")
     return key
+
+
+def line(path: str) -> str:
+    """A file's text, without the end of its last line.
+
+    Raises:
+        ValueError: it cannot be read, is no text, or is longer than a key may be.
+    """
+    try:
+        return files.content(path, MAXIMUM + 1).decode().replace("\r\n", "\n").rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"cannot be read: {error}") from None
 
 
 def fingerprint(key: str, instance: str) -> str:

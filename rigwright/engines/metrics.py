@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MOST = 20_000  # lines that are read of an answer: a taken-over engine may send any
+LARGEST = 1e15  # beyond which a figure is none: what is added up of those has an end
 # https://prometheus.io/docs/instrumenting/exposition_formats/ , without time stamps, which engines do not send
 LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]{0,127})(?:\{(.{0,2000})\})? ([0-9eE+.-]{1,32}|[+-]?Inf|NaN)")
 
@@ -129,7 +129,7 @@ def samples(text: str) -> Samples:
             value = float(sample[3])
         except ValueError:
             continue
-        if math.isfinite(value):
+        if abs(value) <= LARGEST:  # and so no NaN
             found.setdefault(sample[1], []).append(value)
     return Samples(found)
 

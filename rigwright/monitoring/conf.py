@@ -12,14 +12,18 @@ LOOPBACK = "127.0.0.1"
 NOBODY = "nobody"
 PROBE = "gateway"
 # Of what an engine tells in one answer: a model's name, or what is wrong with an engine, may not fill the disk here.
-# vLLM 0.21.0 told 1,200 samples, in 180 KB, of one model.
+# vLLM 0.21.0 told 1,200 samples, in 180 KB, of one model, and its `vllm:cache_config_info` has 33 labels with ours.
 BOUNDS = {
     "sample_limit": 10_000,
-    "label_limit": 32,
+    "label_limit": 64,
     "label_name_length_limit": 128,
     "label_value_length_limit": 512,
     "body_size_limit": "8MB",
 }
+# What rules take for the word of root, of a card's driver, of the prober or of Prometheus itself, and no engine's: one
+# that says that its box is being deployed to would have nobody told of anything there.
+OTHERS = "(?:rigwright|node|probe|DCGM|ALERTS|scrape|prometheus|alertmanager|blackbox)_.*|rig:.*|ALERTS|up"
+GATEWAYS = "rigwright_gateway_.+"
 
 
 def _text(owned: str, content: Mapping[str, object]) -> str:
@@ -49,6 +53,13 @@ def prometheus(server: Server, folder: str, owned: str) -> str:
         {"source_labels": ["__address__"], "target_label": "__param_target"},
         {"target_label": "__address__", "replacement": at_prober},
     ]
+    by_name = {"source_labels": ["__name__"]}
+    # it says itself which instance a figure is of, and nothing else of what only the inventory knows: of which box
+    of_gateway = [
+        {**by_name, "regex": GATEWAYS, "action": "keep"},
+        {"source_labels": ["exported_instance"], "regex": "(.+)", "target_label": "instance"},
+        {"regex": "exported_instance", "action": "labeldrop"},
+    ]
     interval = f"{server.interval_s}s"
     return _text(
         owned,
@@ -67,9 +78,8 @@ def prometheus(server: Server, folder: str, owned: str) -> str:
                 own("blackbox", server.blackbox_port),
                 told("node"),
                 told("gpu"),
-                # it says itself which instance a figure is of
-                told("gateway", honor_labels=True),
-                told("engine"),
+                told("gateway", metric_relabel_configs=of_gateway),
+                told("engine", metric_relabel_configs=[{**by_name, "regex": OTHERS, "action": "drop"}]),
                 told("probe", metrics_path="/probe", params={"module": [PROBE]}, relabel_configs=probing),
             ],
         },
@@ -97,18 +107,20 @@ def rules(server: Server, owned: str) -> str:
     return _text(owned, {"groups": [{"name": "figures", "rules": recorded}, {"name": "alerts", "rules": told}]})
 
 
-def alertmanager(server: Server, tokens: Mapping[str, str], owned: str) -> str:
+def alertmanager(server: Server, secrets: Mapping[str, str], owned: str) -> str:
     """Alertmanager's configuration.
 
     Args:
         server: What is declared of it.
-        tokens: Receiver -> where its token is read from; only of those that have one.
+        secrets: `RECEIVER.token` and `RECEIVER.url` -> where it is read from; only of those that have one.
         owned: First line of files of ours.
     """
 
     def receiver(name: str) -> dict[str, object]:
-        http = {"authorization": {"credentials_file": tokens[name]}} if name in tokens else {}
-        hook = {"url": server.receivers[name].url, "send_resolved": True, "http_config": http}
+        token, address = (secrets.get(f"{name}.{what}") for what in ("token", "url"))
+        http = {"authorization": {"credentials_file": token}} if token else {}
+        at = {"url_file": address} if address else {"url": server.receivers[name].url}
+        hook = {**at, "send_resolved": True, "http_config": http}
         return {"name": name, "webhook_configs": [hook]}
 
     told = [name for name in sorted(server.receivers) if name != server.dead_man]

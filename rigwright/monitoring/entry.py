@@ -24,13 +24,27 @@ Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False
 class Receiver(Frozen):
     """Who is told of alerts: a webhook, in Alertmanager's own format."""
 
-    url: HttpUrl = Field(description="Where alerts are posted to.")
+    url: HttpUrl | None = Field(
+        default=None, description="Where alerts are posted to; every user of the box that asks can read it."
+    )
+    url_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="In its place, for an address that is a secret itself: a file on the operator's machine, from the "
+        "inventory's folder, with it on its only line. Not on Debian 12.",
+    )
     token_file: str | None = Field(
         default=None,
         min_length=1,
         description="A file on the operator's machine, from the inventory's folder, with a token on its only line: "
         "it is sent as `Authorization: Bearer`.",
     )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Receiver:
+        if (self.url is None) == (self.url_file is None):
+            raise ValueError("either url or url_file")
+        return self
 
 
 class Limits(Frozen):

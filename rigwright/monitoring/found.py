@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rigwright.host import channel
 from rigwright.host.channel import Told, optional, tolerant, truth, word
 from rigwright.monitoring.figures import textfiles
-from rigwright.monitoring.service import KINDS, data, folder, services, tokens, unit_name
+from rigwright.monitoring.service import KINDS, data, folder, secrets, services, unit_name
 from rigwright.serving.units import STARTED_FROM, UNITS
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class State:
 
     units: Mapping[str, Found]
     """Service -> its unit, of those that are there."""
-    tokens: frozenset[str] = frozenset()
-    """Paths of tokens of receivers."""
+    secrets: frozenset[str] = frozenset()
+    """Paths of tokens and addresses of receivers."""
 
     @property
     def there(self) -> bool:
         """Whether there is anything of it."""
-        return bool(self.tokens or self.units)
+        return bool(self.secrets or self.units)
 
     def coming_kib(self, rig: Rig) -> int:
         """KiB that what is kept may come to, where it has not begun to."""
@@ -59,16 +59,16 @@ class State:
     def pending(self, rig: Rig) -> dict[str, str]:
         """Service -> why there is something to do with it."""
         wanted = {one.name: one for one in services(rig)}
-        secrets = tokens(rig)
+        known = secrets(rig)
         found = {}
         for name in KINDS:
             now = self.units.get(name)
             if name not in wanted:
                 if now:
                     found[name] = "it is not declared any more; what it has kept goes, too"
-            elif why := _why(now, wanted[name].digest(secrets)):
+            elif why := _why(now, wanted[name].digest(known)):
                 found[name] = why
-        if extra := sorted(self.tokens - secrets.keys()):
+        if extra := sorted(self.secrets - known.keys()):
             found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
         return found
 
@@ -96,7 +96,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "watching": {name: unit_name(name) for name in KINDS},
         "watching_units": UNITS,
         "watching_records": STARTED_FROM,
-        "watching_tokens": rig.credentials,
+        "watching_secrets": rig.credentials,
     }
 
 
@@ -129,7 +129,7 @@ SCHEMA: channel.Schema = {
         *(channel.one_of(*KINDS), optional(word, "inactive"), optional(word, "not-found")),
         *(tolerant(channel.sha256), truth, optional(truth, False)),
     ),
-    "watching_token": (channel.path,),
+    "watching_secret": (channel.path,),
 }
 """What templates/monitoring/state.sh.j2 tells."""
 
@@ -137,7 +137,7 @@ SCHEMA: channel.Schema = {
 def found(told: Told) -> State:
     """Read it of what a host has told."""
     units = {name: Found(*rest) for name, *rest in told.many("watching")}
-    return State(units, frozenset(told.all("watching_token")))
+    return State(units, frozenset(told.all("watching_secret")))
 
 
 def parse(output: Iterable[str]) -> State:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from rigwright.declaration import keys
 from rigwright.monitoring.entry import scrapers
+from rigwright.monitoring.secrets import OLDER, SINCE, held, read
 from rigwright.problems import Problem
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def refuse_monitoring(entry: RigEntry, beside: Callable[[str], str], refuse: Callable[[str, str], None]) -> None:
-    """Refuse ports that something else of the rig has, and tokens that cannot be read.
+    """Refuse ports that something else of the rig has, and secrets that cannot be read.
 
     Args:
         entry: The rig.
@@ -35,14 +35,12 @@ def refuse_monitoring(entry: RigEntry, beside: Callable[[str], str], refuse: Cal
     for key, port in monitoring.ports.items():
         if port in taken:
             refuse(f"monitoring.{key}", f"{port} is already {taken[port]}: choose another")
-    for name, receiver in monitoring.server.receivers.items() if monitoring.server else ():
-        if receiver.token_file is None:
-            continue
-        path = beside(receiver.token_file)
+    for name, file in held(monitoring.server).items() if monitoring.server else ():
+        path = beside(file)
         try:
-            keys.read(path, "token")
+            read(name, path)
         except ValueError as error:
-            refuse(f"monitoring.server.receivers.{name}.token_file", f"{path} {error}")
+            refuse(f"monitoring.server.receivers.{name}_file", f"{path} {error}")
 
 
 def refuse_unreached(file: str, rigs: dict[str, Rig]) -> list[Problem]:
@@ -90,4 +88,12 @@ def unfit(rig: Rig, facts: HostFacts, ours: Callable[[Listener], bool]) -> list[
             f"it has no address {monitoring.address} to be asked at, but {', '.join(sorted(facts.addresses))}: name "
             "one of these in monitoring.address"
         )
+    system = f"{facts.os_id}-{facts.os_version}"
+    if system in OLDER and monitoring.server:
+        found += [
+            f"monitoring.server.receivers.{name}.url_file needs Alertmanager {SINCE}, and {system} has "
+            f"{OLDER[system]}: give url, or have another box ask"
+            for name, one in monitoring.server.receivers.items()
+            if one.url_file
+        ]
     return sorted(set(found))

@@ -83,8 +83,9 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
         Alert(DEAD_MAN, "vector(1)", "none", "Alerts reach you."),
         Alert(
             DEPLOYING,
-            f"{DEPLOY_STARTED} > time() - {LONGEST * HOUR}"
-            f" and on (box) ({DEPLOY_STARTED} > on (box) node_boot_time_seconds)",
+            # of each box one value: of a host that tells two, the rule would fail for all
+            f"max by (box) ({DEPLOY_STARTED}) > time() - {LONGEST * HOUR}"
+            f" and max by (box) ({DEPLOY_STARTED}) > max by (box) (node_boot_time_seconds)",
             "none",
             f"{BOX} is being deployed to.",
         ),
@@ -163,8 +164,9 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
     found += [
         Alert(
             "CardsMissing",
-            "count by (box) (DCGM_FI_DEV_GPU_TEMP) < on (box) rigwright_gpus_declared"
-            " or (rigwright_gpus_declared unless on (box) DCGM_FI_DEV_GPU_TEMP)",
+            "count by (box) (DCGM_FI_DEV_GPU_TEMP) < max by (box) (rigwright_gpus_declared)"
+            " or (max by (box) (rigwright_gpus_declared) unless on (box) DCGM_FI_DEV_GPU_TEMP)"
+            ' or up{job="gpu"} == 0',
             "critical",
             f"{BOX}: a card does not answer.",
             2,

@@ -9,13 +9,13 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.declaration import keys
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import GPU_EXPORTER
 from rigwright.monitoring import conf
 from rigwright.monitoring.conf import LOOPBACK
 from rigwright.monitoring.entry import Monitoring, Server, scrapers
 from rigwright.monitoring.figures import textfiles
+from rigwright.monitoring.secrets import SINCE, held, read
 from rigwright.monitoring.watched import endpoint, targets
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
@@ -64,6 +64,9 @@ KINDS = {
 }
 # Services that keep what they were told in a folder of their own.
 KEEPING = ("prometheus", "alertmanager")
+# Of the host's memory at most: what Prometheus has in it grows with the number of figures, of the others it does not.
+MEMORY = {"prometheus": "50%"}
+MEMORY_OF_OTHERS = "512M"
 # Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
 # What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
@@ -87,12 +90,14 @@ class Service:
     """The text of its unit."""
     files: Mapping[str, str]
     """Path of what it reads when it starts -> text; those that it is asked to judge last."""
-    tokens: tuple[str, ...]
+    secrets: tuple[str, ...]
     """Paths of what it is given as credentials."""
     at: tuple[str, int]
     """The address and port that it listens on."""
     clients: tuple[str, ...]
     """Networks beside the host itself that may ask it."""
+    floor: str
+    """The oldest version whose settings are these; empty where nobody packages it."""
 
     @property
     def unit_name(self) -> str:
@@ -113,9 +118,9 @@ class Service:
         """SHA-256 of all that it is started from, as its unit writes it down.
 
         Args:
-            secrets: Path of a token -> what is in the file.
+            secrets: Path of a secret -> what is in the file.
         """
-        texts = [self.unit, *self.files.values(), *(f"{secrets[path]}\n" for path in self.tokens)]
+        texts = [self.unit, *self.files.values(), *(f"{secrets[path]}\n" for path in self.secrets)]
         return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
@@ -129,24 +134,20 @@ def data(rig: Rig, name: str) -> str:
     return f"{rig.roots.state}/monitoring/{name}"
 
 
-def token_path(rig: Rig, receiver: str) -> str:
-    """Where a receiver's token lies on the host."""
-    return f"{rig.credentials}/monitoring-{receiver}.token"
+def secret_path(rig: Rig, name: str) -> str:
+    """Where a receiver's token, or its address, lies on the host: `RECEIVER.token`, `RECEIVER.url`."""
+    return f"{rig.credentials}/monitoring-{name}"
 
 
-def tokens(rig: Rig) -> dict[str, str]:
-    """Path on the host -> the token of a receiver that has one.
+def secrets(rig: Rig) -> dict[str, str]:
+    """Path on the host -> what receivers have that nobody else may read.
 
     Raises:
         ValueError: one cannot be read.
     """
     at = Path(rig.inventory).parent
-    given = rig.monitoring.server.receivers.items() if rig.monitoring and rig.monitoring.server else ()
-    return {
-        token_path(rig, name): keys.read(beside(at, one.token_file), "token")
-        for name, one in sorted(given)
-        if one.token_file
-    }
+    given = held(rig.monitoring.server) if rig.monitoring and rig.monitoring.server else {}
+    return {secret_path(rig, name): read(name, beside(at, file)) for name, file in given.items()}
 
 
 def told_targets(rig: Rig) -> dict[str, str]:
@@ -211,8 +212,8 @@ def _prometheus(rig: Rig, monitoring: Monitoring, server: Server) -> Service:
 
 
 def _alertmanager(rig: Rig, server: Server) -> Service:
-    held = {name: one for name, one in sorted(server.receivers.items()) if one.token_file}
-    given = {name: f"/run/credentials/{unit_name('alertmanager')}/{name}" for name in held}
+    wanted = held(server)
+    given = {name: f"/run/credentials/{unit_name('alertmanager')}/{name}" for name in wanted}
     files = {f"{folder(rig)}/alertmanager.yml": conf.alertmanager(server, given, OWNED)}
     words = [
         f"--config.file={folder(rig)}/alertmanager.yml",
@@ -220,9 +221,10 @@ def _alertmanager(rig: Rig, server: Server) -> Service:
         # it is alone: without this it listens for others of its kind, everywhere
         "--cluster.listen-address=",
     ]
-    paths = {name: token_path(rig, name) for name in held}
+    paths = {name: secret_path(rig, name) for name in wanted}
     at = (LOOPBACK, server.alertmanager_port)
-    return _service(rig, "alertmanager", "who is told of alerts", words, at, files, paths)
+    floor = SINCE if any(one.url_file for one in server.receivers.values()) else KINDS["alertmanager"].floor
+    return _service(rig, "alertmanager", "who is told of alerts", words, at, files, paths, floor=floor)
 
 
 def _blackbox(rig: Rig, server: Server) -> Service:
@@ -245,6 +247,7 @@ def _service(
     *,
     allow: tuple[str, ...] = (),
     clients: tuple[str, ...] = (),
+    floor: str = "",
 ) -> Service:
     files, given = files or {}, credentials or {}
     kind = KINDS[name]
@@ -265,7 +268,8 @@ def _service(
         started_from=STARTED_FROM,
         settings=[*files, *given.values()],
         data=data(rig, name) if name in KEEPING else "",
+        memory=MEMORY.get(name, MEMORY_OF_OTHERS),
         whole_proc=name in ("node", "gpu"),
         cards=name == "gpu",
     )
-    return Service(name, text, files, tuple(given.values()), at, clients)
+    return Service(name, text, files, tuple(given.values()), at, clients, floor or kind.floor)

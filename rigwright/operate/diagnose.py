@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -145,23 +146,23 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
 
 
-def of_health(one: Health, again: str) -> Iterator[Diagnosis]:
+def of_health(one: Health, again: Callable[[str], str]) -> Iterator[Diagnosis]:
     """What a look says of an instance.
 
     Args:
         one: The look.
-        again: A command line about its host, with `{}` where the verb goes.
+        again: Makes the command line of a verb about its host.
     """
     cures = {
         "wedged": (
             90,
-            again.format("logs") + f" --instance {one.instance}; then systemctl restart its unit on the box",
+            again("logs") + f" --instance {one.instance}; then systemctl restart its unit on the box",
         ),
-        "failing": (85, again.format("logs") + f" --instance {one.instance}"),
-        "failed": (65, again.format("logs") + f" --instance {one.instance}"),
-        "not there": (50, again.format("deploy")),
-        "stopped": (50, again.format("start") + f" {one.instance}"),
-        "silent": (40, again.format("health")),
+        "failing": (85, again("logs") + f" --instance {one.instance}"),
+        "failed": (65, again("logs") + f" --instance {one.instance}"),
+        "not there": (50, again("deploy")),
+        "stopped": (50, again("start") + f" {one.instance}"),
+        "silent": (40, again("health")),
     }
     if one.state in cures:
         weight, cure = cures[one.state]
@@ -196,12 +197,15 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
         found: What was found out.
         causes: Instance -> what its kind of engine knows.
     """
-    again = f"rigwright {{}} {found.inventory} --limit {found.host}"
+
+    def again(verb: str) -> str:
+        return shlex.join(["rigwright", verb, found.inventory, "--limit", found.host])
+
     made = [*of_kernel(found.kernel, found.driver), *of_checks(found.red), *of_all(found)]
     for one in found.healths:
         made += of_health(one, again)
     for name, lines in found.logs.items():
-        said = of_log(lines, causes.get(name, ()), name, again.format("logs") + f" --instance {name}")
+        said = of_log(lines, causes.get(name, ()), name, again("logs") + f" --instance {name}")
         made += beside(said, found, causes)
     made.sort(key=lambda one: (-one.weight, one.where, one.id))
     first: dict[tuple[str, str], Diagnosis] = {}

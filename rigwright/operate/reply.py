@@ -79,7 +79,8 @@ def message(reply: Reply) -> Message:
         raise NoMessage(reply.said or "nothing came")
     try:
         return _of_events(reply) if reply.events else _of_body(reply)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    # a number without end is no index: OverflowError
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
         if isinstance(error, NoMessage):
             raise
         raise NoMessage(f"an answer of another shape: {reply.said}") from None
@@ -123,7 +124,7 @@ class _Gathered:
     def __init__(self) -> None:
         self.content: list[str] = []
         self.reasoning: list[str] = []
-        self.calls: dict[int, list[str]] = {}
+        self.calls: dict[int, tuple[list[str], list[str]]] = {}
         self.times: list[float] = []
 
     def take(self, part: Mapping[str, Any], at: float) -> None:
@@ -136,9 +137,9 @@ class _Gathered:
         self.content.append(content)
         self.reasoning.append(reasoning)
         for number, call in enumerate(calls):
-            named = self.calls.setdefault(int(call.get("index", number)), ["", ""])
-            named[0] += str(call["function"].get("name") or "")
-            named[1] += str(call["function"].get("arguments") or "")
+            name, arguments = self.calls.setdefault(int(call.get("index", number)), ([], []))
+            name.append(str(call["function"].get("name") or ""))
+            arguments.append(str(call["function"].get("arguments") or ""))
         if content or reasoning or calls:
             self.times.append(at)
 
@@ -147,7 +148,7 @@ class _Gathered:
         return Message(
             content="".join(self.content),
             reasoning="".join(self.reasoning),
-            calls=tuple((name, arguments) for _, (name, arguments) in sorted(self.calls.items())),
+            calls=tuple(("".join(name), "".join(arguments)) for _, (name, arguments) in sorted(self.calls.items())),
             finish=str(finish or ""),
             prompt_tokens=_count(usage, "prompt_tokens"),
             tokens=_count(usage, "completion_tokens", timings, "predicted_n"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ PROCESSOR = "no usable GPU found"
 
 def of_all(found: Evidence) -> Iterator[Diagnosis]:
     """What is only seen where facts, looks and logs are put beside each other."""
-    again = f"rigwright {{}} {found.inventory} --limit {found.host}"
+    deploy = shlex.join(["rigwright", "deploy", found.inventory, "--limit", found.host])
     drivers = [one.id for one in found.red if re.fullmatch("N[0-9]{2}", one.id)]
     if found.cards_say:
         means = "the cards do not answer as they should"
@@ -29,7 +30,7 @@ def of_all(found: Evidence) -> Iterator[Diagnosis]:
             f"{', '.join(drivers)} do not hold" if drivers else "cards are silent"
         )
         means = "a driver or kernel that is installed is not loaded yet"
-        yield Diagnosis("reboot-pending", "", means, evidence, again.format("deploy") + " --reboot", 93)
+        yield Diagnosis("reboot-pending", "", means, evidence, f"{deploy} --reboot", 93)
     serving = {one.instance for one in found.healths if one.state not in STANDING}
     lent = {card for name in serving for card in found.cards.get(name, ())}
     for one in found.healths:

@@ -16,13 +16,12 @@ import secrets
 import shlex
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import count
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any
 
 from paramiko import Channel
@@ -40,8 +39,9 @@ MODULES = ("talk", "asking", "main")
 MOST = 8 << 20  # bytes of an answer
 LINE = 64 << 20  # bytes of what the job says in one line
 WHOLE = 2 << 30  # bytes of all that it says
+KEPT = 256 << 20  # bytes of it that nobody has taken yet
 PIECE = 1 << 16  # bytes of complaints
-BEGIN = 60.0  # seconds until it takes orders
+BEGIN = 60.0  # seconds until it takes orders, and that its word may be late
 BUSY = (429, 503)
 """Statuses by which a gateway says that its queue is full, or that nobody is ready."""
 
@@ -52,6 +52,12 @@ class Lost(Exception):
 
 class Failed(Exception):
     """The job could not do what it was told."""
+
+
+@dataclass(frozen=True)
+class _Word:
+    value: object
+    size: int
 
 
 @dataclass(frozen=True)
@@ -125,10 +131,10 @@ class Client:
         self.unit = f"rw-client-{place.name}-{secrets.token_hex(4)}"
         self._target, self._more = target, tuple(map(str, more))
         self._channel: Channel | None = None
-        self._orders: dict[int, Queue[object]] = {0: Queue()}
-        self._numbers = count(1)
+        self._orders: dict[int, Queue[_Word | _End | Lost]] = {0: Queue()}
+        self._last = self._kept = 0
         self._lost = ""
-        self._writing = threading.Lock()
+        self._writing, self._counting = threading.Lock(), threading.Lock()
 
     def __enter__(self) -> Client:
         """Start the job.
@@ -147,10 +153,12 @@ class Client:
         except root.BROKEN as error:
             raise Lost(said(str(error)) or "the connection is gone") from None
         try:
-            next(self._answers(0))
-        except (StopIteration, Lost):
+            with closing(self._answers(0, BEGIN)) as answers:
+                next(answers)
+        except (StopIteration, Lost, Failed) as error:
+            why = self._lost or said(str(error)) or "the job has said nothing"
             self.close()
-            raise Lost(self._lost or "the job has said nothing") from None
+            raise Lost(why) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -183,7 +191,10 @@ class Client:
         """
         body = None if request.body is None else {**({"model": self.place.model} if model else {}), **request.body}
         asked = {"path": request.path, "body": body, "limit": limit, "most": most, "again": list(again)}
-        reply: Reply = next(self.told("asking", asked, Reply))
+        with closing(self.told("asking", asked, Reply, limit)) as answers:
+            reply: Reply | None = next(answers, None)
+        if reply is None:
+            raise Failed("the job said nothing to what it was asked for")
         return reply
 
     def together(self, requests: Sequence[Request], limit: float, *, again: Sequence[int] = ()) -> list[Reply]:
@@ -213,21 +224,22 @@ class Client:
             found.append(answer)
         return found
 
-    def told(self, work: str, asked: Mapping[str, object], shape: Any) -> Iterator[Any]:
+    def told(self, work: str, asked: Mapping[str, object], shape: Any, limit: float) -> Generator[Any, None, None]:
         """Have a module of the program work; yields what it says, as it says it.
 
         Args:
             work: The module's name.
             asked: What its `work` is given.
             shape: The type of what it says: dataclasses, dicts, lists and the like, judged strictly.
+            limit: Seconds for each word of it.
 
         Raises:
-            Lost: the job or the connection is gone.
+            Lost: the job or the connection is gone, or silent.
             Failed: it failed, or said something else.
         """
         adapter = TypeAdapter(shape)
         with self._writing:
-            number = next(self._numbers)
+            number = self._last = self._last + 1
             self._orders[number] = Queue()
             line = json.dumps({"id": number, "work": work, "asked": asked}).encode() + b"\n"
             try:
@@ -236,20 +248,28 @@ class Client:
                 self._channel.sendall(line)
             except root.BROKEN as error:
                 raise Lost(self._lost or said(str(error)) or "the connection is gone") from None
-        for value in self._answers(number):
-            try:
-                # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
-                yield adapter.validate_json(json.dumps(value), strict=True)
-            except (ValidationError, RecursionError, ValueError) as error:
-                raise Failed(f"the job said something else than it was asked for: {said(str(error))}") from None
+        with closing(self._answers(number, limit + BEGIN)) as answers:
+            for value in answers:
+                try:
+                    # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
+                    judged = adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
+                except (ValidationError, RecursionError, ValueError) as error:
+                    raise Failed(f"the job said something else than it was asked for: {said(str(error))}") from None
+                yield judged
 
-    def _answers(self, number: int) -> Iterator[object]:
+    def _answers(self, number: int, limit: float) -> Generator[object, None, None]:
         queue = self._orders[number]
-        while not isinstance(found := queue.get(), _End):
-            if isinstance(found, Lost):
-                raise found
-            yield found
-        del self._orders[number]
+        try:
+            while not isinstance(found := queue.get(timeout=limit), _End):
+                if isinstance(found, Lost):
+                    raise found
+                with self._counting:
+                    self._kept -= found.size
+                yield found.value
+        except Empty:
+            raise Lost(f"the job has said nothing for {limit:.0f} s") from None
+        finally:
+            self._orders.pop(number, None)
         if found.why:
             raise Failed(said(found.why))
 
@@ -263,7 +283,7 @@ class Client:
                 taken += len(line)
                 if not line.endswith(b"\n") or taken > WHOLE:
                     raise ValueError("the job says more than it may")
-                self._sort(json.loads(line))
+                self._sort(json.loads(line), len(line))
             complaint = channel.makefile_stderr("rb").read(PIECE).decode(errors="replace").split("\n")
             why = next((line for line in reversed(complaint) if line.strip()), "") or "the job has ended"
         except root.BROKEN as error:
@@ -272,14 +292,20 @@ class Client:
             why = f"the job said something that is none of its lines: {error}"
         self._lost = self._lost or said(why)
         with self._writing:
-            for queue in self._orders.values():
+            for queue in tuple(self._orders.values()):
                 queue.put(Lost(self._lost))
 
-    def _sort(self, found: dict[str, Any]) -> None:
+    def _sort(self, found: dict[str, Any], size: int) -> None:
         queue = self._orders.get(found["id"])
         if queue is None:
-            raise ValueError("an answer to what was not asked")
+            if not 0 <= found["id"] <= self._last:
+                raise ValueError("an answer to what was not asked")
+            return  # whoever asked has enough
         if "end" in found:
             queue.put(_End(str(found["end"])))
-        else:
-            queue.put(found["told"])
+            return
+        with self._counting:
+            self._kept += size
+        if self._kept > KEPT:
+            raise ValueError("more than anybody has taken")
+        queue.put(_Word(found["told"], size))

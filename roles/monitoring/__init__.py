@@ -6,7 +6,7 @@ from pyinfra.api import deploy
 
 from rigwright.declaration.rig import GPU_EXPORTER, Rig
 from rigwright.monitoring.figures import textfiles
-from rigwright.monitoring.service import KEEPING, data, exporter, folder, services, tokens, told_targets
+from rigwright.monitoring.service import KEEPING, data, exporter, folder, secrets, services, told_targets
 from rigwright.serving.units import UNITS
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, directories, texts
@@ -32,8 +32,8 @@ def monitoring(rig: Rig) -> None:
             made = exporter(rig)
             works = f"{made.folder}/bin/python -I -c 'import pynvml, prometheus_client'"
             environment(rig, made, rig.gpu_exporter, "what tells of cards", alone=f"{GPU_EXPORTER}-", works=works)
-        if held := tokens(rig):
-            credentials(name="Tokens", keys=held)
+        if held := secrets(rig):
+            credentials(name="Secrets of receivers", keys=held)
         files = [Text(path, text) for path, text in told_targets(rig).items()]
         for one in declared:
             files += [Text(path, text) for path, text in list(one.files.items())[:-1]]

@@ -18,7 +18,6 @@ from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import faults
-from rigwright.gateway.entry import DRAIN
 from rigwright.gateway.service import ADMIN
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
@@ -29,6 +28,7 @@ from rigwright.serving.beside import FOLDER, Beside, Room, parse, refusal, renam
 from rigwright.serving.beside import UNITS as RUNTIME_UNITS
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
+from rigwright.serving.theirs import Taking, drain
 from rigwright.serving.units import LINKS, STOPPED, UNITS
 from roles.operations.ahead import Question, Unanswered, forget
 from roles.operations.files import show_diff
@@ -134,7 +134,9 @@ def packed(wanted: Generation) -> list[str]:
 
 
 @operation()
-def activated(rig: Rig, wanted: Generation, timeout: int, beside: Mapping[str, Beside]) -> Commands:
+def activated(
+    rig: Rig, wanted: Generation, timeout: int, beside: Mapping[str, Beside], taking: Taking | None
+) -> Commands:
     """Serve a generation: move the link, have systemd read it, restart what was not started from it, and wait until
     every instance has answered. When one does not, the earlier generation comes back and the operation fails.
 
@@ -145,19 +147,21 @@ def activated(rig: Rig, wanted: Generation, timeout: int, beside: Mapping[str, B
     + wanted: the generation
     + timeout: seconds to wait for instances that are loading already
     + beside: unit of an instance -> what is started beside the one that runs before that is stopped, if there is room
+    + taking: what served before us, and is stopped for good before anything of ours starts
     """
-    yield from _reach(rig, look(rig), lambda found: goal(found, wanted), timeout, beside)
+    yield from _reach(rig, look(rig), lambda found: goal(found, wanted), timeout, beside, taking)
 
 
 @operation()
-def returned(rig: Rig, kept: Kept, timeout: int) -> Commands:
+def returned(rig: Rig, kept: Kept, timeout: int, taking: Taking | None = None) -> Commands:
     """Serve a generation that lies on the host; the way there is that of `activated`.
 
     + rig: the rig, for where things are
     + kept: the generation
     + timeout: seconds to wait for instances that are loading already
+    + taking: what served before us, and comes back after it
     """
-    yield from _reach(rig, look(rig), lambda found: goal_of(kept), timeout)
+    yield from _reach(rig, look(rig), lambda found: goal_of(kept), timeout, taking=taking)
 
 
 def _reach(
@@ -166,6 +170,7 @@ def _reach(
     aim: Callable[[Served], Goal],
     timeout: int,
     beside: Mapping[str, Beside] = MappingProxyType({}),
+    taking: Taking | None = None,
 ) -> Commands:
     config = rig.roots.config
     way = activation(found, config, aim(found))
@@ -175,6 +180,8 @@ def _reach(
         forget()
         found = look(rig)
         way = activation(found, config, aim(found))
+    if way is None and taking and (taking.back or taking.found.runs):
+        way = Activation()
     if way is None or (only_loading(way) and not state.is_executing):
         host.noop("every instance is up to date")
         return
@@ -201,8 +208,8 @@ def _reach(
         tolerance_mib=UNEXPLAINED_MIB,
         patience=PATIENCE,
         admin=ADMIN,
-        drain=rig.gateway.drain if rig.gateway else DRAIN,
         silence=SILENCE,
+        **taking.values(rig) if taking else {"theirs": None, "back": False, "drain": drain(rig)},
     )
     current, marker = shlex.quote(f"{config}/current"), shlex.quote(f"{config}/{ACTIVATING}")
     test = f'[ "$(readlink {current})" = generations/{number} ] && [ ! -e {marker} ]'

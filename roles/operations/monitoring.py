@@ -38,7 +38,7 @@ def watching(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     found = host.get_fact(Watching, rig=rig)
-    pending, secrets = found.pending(rig), service.tokens(rig)
+    pending, known = found.pending(rig), service.secrets(rig)
     if not pending:
         host.noop("what watches is as declared")
         return
@@ -46,8 +46,8 @@ def watching(rig: Rig) -> Generator[StringCommand, None, None]:
         {
             "unit": one.unit_name,
             "package": one.kind.package,
-            "floor": one.kind.floor,
-            "restart": not found.units.get(one.name, Found()).runs(one.digest(secrets)),
+            "floor": one.floor,
+            "restart": not found.units.get(one.name, Found()).runs(one.digest(known)),
             "listens": f"src {one.endpoint}",
             "endpoint": one.endpoint,
         }
@@ -59,7 +59,7 @@ def watching(rig: Rig) -> Generator[StringCommand, None, None]:
     script = render(
         "monitoring/start.sh.j2",
         **told.release(rig, going),
-        tokens=sorted(found.tokens - secrets.keys()),
+        secrets=sorted(found.secrets - known.keys()),
         starting=starting,
         tries=TRIES,
     )

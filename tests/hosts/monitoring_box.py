@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import requests
 
+from lab.dashboards import PAGES
 from lab.hosts import Host
 from lab.labs import Lab
 
@@ -25,14 +27,15 @@ class Told:
     port: int = 0
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
-    def of(self, path: str, alert: str) -> list[str]:
-        """What was said of an alert at a path, in order: firing, or resolved."""
+    def of(self, path: str, alert: str, **labels: str) -> list[str]:
+        """What was said at a path of an alert with some labels, in order: firing, or resolved."""
+        wanted = {"alertname": alert, **labels}
         return [
             one["status"]
             for at, _, body in list(self.calls)
             if at == path
             for one in body["alerts"]
-            if one["labels"]["alertname"] == alert
+            if wanted.items() <= one["labels"].items()
         ]
 
 
@@ -61,14 +64,22 @@ def webhook(address: str) -> Iterator[Told]:
         server.server_close()
 
 
-def declared(lab: Lab, host: Host, told: Told, **server: object) -> dict[str, object]:
-    """What the host is declared to tell and to ask, and its gateway."""
+LAN = {"address": "0.0.0.0", "port": 8000, "keys": False}
+
+
+def asks(lab: Lab, told: Told) -> dict[str, Any]:
+    """What a box that asks is declared to: this machine may ask it, and is told of alerts."""
     at = f"http://{lab.gateway}:{told.port}"
     receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
-    asks = {"allow": [f"{lab.gateway}/32"], "interval_s": 5, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
+    allow = [f"{lab.gateway}/32"]
+    return {"allow": allow, "interval_s": 5, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
+
+
+def declared(lab: Lab, host: Host, told: Told, **server: object) -> dict[str, object]:
+    """What the host is declared to tell and to ask, and its gateway."""
     return {
-        "gateway": {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}},
-        "monitoring": {"address": host.address, "server": asks | server},
+        "gateway": {"listeners": {"lan": LAN}},
+        "monitoring": {"address": host.address, "server": asks(lab, told) | server},
     }
 
 
@@ -79,6 +90,19 @@ def query(host: Host, expression: str) -> list[dict[str, Any]]:
     assert found["status"] == "success", found
     rows: list[dict[str, Any]] = found["data"]["result"]
     return rows
+
+
+def unshown(host: Host, lacking: str) -> list[str]:
+    """Panels of dashboards that have nothing to show, but those whose figures are not to be had there: a pattern."""
+    return [
+        f"{name}: {graph.title}"
+        for name, (_, _, graphs) in PAGES.items()
+        for graph in graphs
+        if not re.search(lacking, graph.expr)
+        and all(
+            row["value"][1] == "NaN" for row in query(host, graph.expr.replace("$box", ".*").replace("$instance", ".*"))
+        )
+    ]
 
 
 def all_answer(host: Host) -> Callable[[], bool]:

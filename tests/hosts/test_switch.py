@@ -47,6 +47,17 @@ context = 8192
 slots = 4
 flags.json-schema = "{{"
 
+[variants."llamacpp/slow-agents"]
+engine = "llama.cpp"
+model = "{SLOW}"
+context = 8192
+slots = 4
+flags.threads = "1"
+
+[variants."llamacpp/slow-agents".purpose]
+workloads = ["agents"]
+why = "it is said to call tools, which the model cannot"
+
 [variants."llamacpp/broken"]
 engine = "llama.cpp"
 model = "{BROKEN}"
@@ -236,6 +247,27 @@ def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> Non
     assert deploy(inventory).changed == []
 
 
+def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: Box) -> None:
+    lock(box, told=False)
+    inventory = declared(box)
+    assert deploy(inventory).status == 0
+    before = inventory.read_text()
+    start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
+    start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
+    done = rigwright("switch", str(inventory), "chat", "llamacpp/slow-agents")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "llamacpp/slow-agents fails: it thinks and calls a tool, streamed" in done.stderr
+    assert "chat serves llamacpp/slow again" in done.stderr
+    assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow")
+    again = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
+    again -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
+    print(f"own start {start / 1e6:.1f} s, again {again / 1e6:.1f} s")
+    assert again < start + 10e6
+    assert requests.post(box.url(), json={"model": "chat", "messages": QUESTION, "max_tokens": 1}, timeout=60).ok
+    assert red(inventory) == set()
+    assert deploy(inventory).changed == []
+
+
 def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box) -> None:
     inventory = declared(box)
     assert deploy(inventory).status == 0
@@ -243,7 +275,11 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box)
     done = switch(box, "llamacpp/slow-two", "--once")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow-two")
-    assert "the inventory declares something else" in rigwright("status", str(inventory)).stdout
+    said = rigwright("status", str(inventory)).stdout
+    assert "the inventory declares something else" in said
+    assert "chat serves llamacpp/slow-two until the next deploy: the inventory has llamacpp/slow\n" in said
+    (told,) = json.loads(rigwright("status", str(inventory), "--json").stdout)
+    assert [(one["variant"], one["declared"]) for one in told["instances"]] == [("llamacpp/slow-two", "llamacpp/slow")]
     listed = rigwright("switch", str(inventory), "chat", "--list").stdout
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow ")] == ["declared"]
     assert [line.split()[-1] for line in listed.splitlines() if line.startswith("llamacpp/slow-two")] == ["served"]

@@ -310,6 +310,6 @@ def probed(**changes: object) -> dict[str, object]:
         "watching": {"node": "nowhere.service"},
         "watching_units": "/nowhere",
         "watching_records": "/nowhere",
-        "watching_tokens": "/nowhere",
+        "watching_secrets": "/nowhere",
     }
     return nothing | changes

@@ -13,6 +13,7 @@ from rigwright.containers import leaving
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
+from rigwright.declaration.theirs import Theirs
 from rigwright.engines.image.install import patching
 from rigwright.engines.kind import Job
 from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
@@ -33,12 +34,13 @@ from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.patches.patch import Patch
 from rigwright.render import render
-from rigwright.serving import by_hand
+from rigwright.serving import by_hand, theirs
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import Beside, room_script
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
+from rigwright.serving.theirs import Container, Found, Taking
 from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply import tools as tools_made
@@ -173,6 +175,7 @@ def activate(
     units: str = UNITS,
     beside: tuple[Beside, ...] = (),
     run: str = "/run/x",
+    taking: Taking | None = None,
 ) -> str:
     """An activation."""
     values = {"config": config, "units": units, "activating": ACTIVATING, "number": 2, "proven": PROVEN}
@@ -190,6 +193,7 @@ def activate(
         "links": f"{run}/rigwright/gateway",
     }
     limits |= {"log_lines": 20, "read_lines": 5000, "stopped": STOPPED}
+    limits |= (taking.values(rig()) if taking else {"theirs": None, "back": False}) | {"drain": 1}
     return render("generation/activate.sh.j2", way=way, foreign=list(foreign), **values | limits)
 
 
@@ -218,6 +222,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
         ledger="/var/lib/rigwright/owned",
         started_from=STARTED_FROM,
         keep_weights=keep_weights,
+        theirs=theirs.folder(rig()),
         **release(rig()),
         **sharing.release(rig()),
         **watching.release(rig()),
@@ -242,8 +247,8 @@ def watch(restart: bool) -> str:
     one = {"unit": "rigwright_node.service", "package": "prometheus-node-exporter", "floor": "1.5.0"}
     one |= {"restart": restart, "listens": "src 10.0.0.5:9100", "endpoint": "10.0.0.5:9100"}
     gone = watching.release(rig(), ["prometheus"] if restart else [])
-    tokens = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
-    return render("monitoring/start.sh.j2", **gone, tokens=tokens, starting=[one], tries=2)
+    secrets = ["/etc/rigwright/credentials/monitoring-old.token"] if restart else []
+    return render("monitoring/start.sh.j2", **gone, secrets=secrets, starting=[one], tries=2)
 
 
 def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
@@ -283,6 +288,7 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
     return render(f"nvidia_driver/{name}.sh.j2", **values | changes)
 
 
+CONTAINER = Container("podman", "0" * 64, "vllm", "running", "always", removed=False, unit="")
 TUNED = Driver(managed=True, power_w=280, sysctl={"kernel.numa_balancing": 0, "vm.swappiness": 10})
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
 (PORT, HOLDER), OLD_HOLDER = names(8020), names(8021)[1]
@@ -376,6 +382,20 @@ SCRIPTS: dict[str, Callable[[], str]] = {
             ),
         ),
     ),
+    "activate in the place of a unit": lambda: activate(
+        Activation((), (CHAT,)), taking=Taking(Found(Theirs("vllm.service"), ports=frozenset({8020})), CHAT)
+    ),
+    "activate in the place of a container": lambda: activate(
+        Activation((), (CHAT,)), taking=Taking(Found(Theirs("vllm"), containers=(CONTAINER,)), CHAT)
+    ),
+    "activate and bring a container back": lambda: activate(
+        Activation((), (CHAT,)),
+        taking=Taking(Found(Theirs("vllm"), containers=(replace(CONTAINER, restart="no"),)), ""),
+    ),
+    "bring a unit back": lambda: theirs.back_script(rig(), Found(Theirs("vllm.service"))),
+    "a unit of theirs": lambda: theirs.script(rig(instance()), Theirs("vllm.service")),
+    "a container of theirs": lambda: theirs.script(rig(instance()), Theirs("vllm")),
+    "what was taken over": lambda: theirs.records_script(rig()),
     "room": lambda: room_script(instance()),
     "hold": hold,
     "hold where somebody watches": lambda: hold(marks="/var/lib/rigwright/metrics/deploy.prom"),

@@ -96,8 +96,13 @@ class StandInNvml:
     def nvmlDeviceGetUtilizationRates(self, card: Card) -> Any:
         return SimpleNamespace(gpu=90, memory=30)
 
-    def nvmlDeviceGetMemoryInfo(self, card: Card) -> Any:
-        return SimpleNamespace(used=20 << 30, free=4 << 30)
+    nvmlMemory_v2 = 33554472  # pynvml 13.615.71
+
+    def nvmlDeviceGetMemoryInfo(self, card: Card, version: int | None = None) -> Any:
+        # the first form counts among what is used what the driver keeps for itself
+        if version != self.nvmlMemory_v2:
+            return SimpleNamespace(used=(20 << 30) + (480 << 20), free=4 << 30)
+        return SimpleNamespace(used=20 << 30, free=4 << 30, reserved=480 << 20)
 
     def nvmlDeviceGetTotalEccErrors(self, card: Card, kind: int, counter: int) -> int:
         if card.uncorrected is None:

@@ -10,13 +10,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from checks import looking
+from cli.status import _as_served
 from cli.status_lines import COLUMNS, SPARE, Row, Status, _cells, fitting, lines
 from rigwright.inventory import load, tolerating
 from rigwright.operate.health import CardUse
 from rigwright.problems import Invalid
+from rigwright.serving.live import Kept, Served
+from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, chat, entry
 from tests.unit.ssh_server import Sshd, sshd
 
@@ -36,6 +41,12 @@ ROW = Row(
     waiting=2,
     current=True,
 )
+WIDE = """
+[variants."llamacpp/wide"]
+engine = "plain"
+model = "small"
+context = 8192
+"""
 ELSE = "the inventory declares something else: `rigwright plan rig.py` says what"
 SERVES = Status("box1", True, generation=4, declared=True, instances=[ROW], gpus=GPUS)
 
@@ -93,7 +104,12 @@ def test_every_column_but_the_first_can_go() -> None:
         (SERVES, ["generation 4, as declared"], 0),
         (
             replace(SERVES, declared=False),
-            ["the inventory declares something else: `rigwright plan rig.py` says what"],
+            [ELSE],
+            1,
+        ),
+        (
+            replace(SERVES, declared=False, instances=[replace(ROW, declared="vllm/turbo")]),
+            [ELSE, "chat serves vllm/dual until the next deploy: the inventory has vllm/turbo"],
             1,
         ),
         (replace(SERVES, instances=[]), ["serves nothing", "generation 4, as declared"], 0),
@@ -114,6 +130,27 @@ def test_what_no_row_says_is_said(host: Status, said: list[str], status: int) ->
         line.removeprefix("box1: ") for line in told if said[0] in line or line.removeprefix("box1: ") in said
     ] == said
     assert host.verdict == status
+
+
+@pytest.mark.parametrize(
+    ("serves", "variant", "context"),
+    [
+        ({"chat": "llamacpp/wide"}, "llamacpp/wide", 8192),
+        # that the catalogue had once
+        ({"chat": "llamacpp/gone"}, "llamacpp/gone", 4096),
+        ({}, "llamacpp/cpu", 4096),
+    ],
+)
+def test_the_variant_of_a_row_is_the_one_that_is_served(
+    box: Box, serves: dict[str, str], variant: str, context: int
+) -> None:
+    box.write("catalog/box.toml", CATALOG + WIDE)
+    ((_, data),) = box.group({"box": entry(instances=chat(), cards=[])})
+    rig = load(data["rig"])
+    kept = Kept(1, "0" * 64, "0" * 64, "", variants=serves)
+    here = looking.Box("box", rig, SimpleNamespace(data=data))
+    one = _as_served(here, rig.instances[0], Served(generations=(kept,), current=1))
+    assert (one.name, one.variant_name, one.variant.context) == ("chat", variant, context)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ RECORDS = [
     ("share_reload", "no"),
     ("share_started_from", "01" * 32),
     ("watching", "node", "active", "enabled", "02" * 32, "no", "no"),
-    ("watching_token", "/etc/rigwright/credentials/monitoring-ops.token"),
+    ("watching_secret", "/etc/rigwright/credentials/monitoring-ops.token"),
     ("clock", "1790000000"),
 ]
 MANY = {
@@ -86,7 +86,7 @@ MANY = {
     "foreign",
     "address",
     "watching",
-    "watching_token",
+    "watching_secret",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
 CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}

@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
-from rigwright.monitoring.service import token_path, tokens, told_targets
+from rigwright.monitoring.service import secret_path, secrets, services, told_targets
 from tests.unit.samples import Box, chat, entry
 
 AT, ASKS = "192.0.2.7", "192.0.2.9"
@@ -58,6 +58,8 @@ def asked(rig: Rig) -> dict[str, list[dict[str, Any]]]:
         ({"server": {"dead_man": "ops"}}, "must be dead_man one of its receivers: there is none"),
         ({"server": {"retention_days": 0}}, "server.retention_days: 0 is refused"),
         ({"server": {"receivers": {"ops": {"url": "ftp://x"}}}}, "server.receivers.ops.url: 'ftp://x' is refused"),
+        ({"server": {"receivers": {"ops": {}}}}, "must be either url or url_file"),
+        ({"server": {"receivers": {"ops": {"url": "http://x", "url_file": "y"}}}}, "must be either url or url_file"),
         ({"server": {"limits": {"ttft_p99_s": float("nan")}}}, "server.limits.ttft_p99_s: nan is refused"),
     ],
     ids=lambda one: "" if isinstance(one, str) else str(one),
@@ -75,7 +77,40 @@ def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Bo
     assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} is no file"
     path.write_text("0123456789abcdef\n")
     (rig,) = rigs(box, watch=asking(receivers=receivers)).values()
-    assert tokens(rig) == {token_path(rig, "ops"): "0123456789abcdef"}
+    assert secrets(rig) == {secret_path(rig, "ops.token"): "0123456789abcdef"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "https://", "ftp://alerts.example.org/T0", "https://alerts.example.org/T0\nx"],
+)
+def test_an_address_that_cannot_be_is_refused_without_being_said(box: Box, text: str) -> None:
+    path = box.folder / "ops.url"
+    path.write_text(f"{text}\n")
+    (said,) = refused(box, watch=asking(receivers={"ops": {"url_file": "ops.url"}}))
+    wrong = "holds no address: one line, an http(s) URL (port up to 65535)"
+    assert said == f"watch.monitoring.server.receivers.ops.url_file: {path} {wrong}"
+
+
+def test_an_address_that_is_a_secret_is_a_credential_and_in_no_settings(box: Box) -> None:
+    secret = "https://alerts.example.org/T0/0123456789abcdef"
+    (box.folder / "ops.url").write_text(f"{secret}\n")
+    receivers = {"ops": {"url_file": "ops.url"}, "open": {"url": "http://192.0.2.1/x"}}
+    (rig,) = rigs(box, watch=asking(receivers=receivers)).values()
+    path = secret_path(rig, "ops.url")
+    assert secrets(rig) == {path: secret}
+    (one,) = [one for one in services(rig) if one.name == "alertmanager"]
+    assert f"LoadCredential=ops.url:{path}" in one.unit.splitlines()
+    (text,) = one.files.values()
+    hooks = {made["name"]: made.get("webhook_configs") for made in json.loads(text.partition("\n")[2])["receivers"]}
+    (ops,), (other,) = hooks["ops"], hooks["open"]
+    assert ops["url_file"] == "/run/credentials/rigwright_alertmanager.service/ops.url"
+    assert "url" not in ops
+    assert other["url"] == "http://192.0.2.1/x"
+    assert secret not in one.unit + text
+    assert one.floor == "0.26.0"
+    (rig,) = rigs(box, watch=asking(receivers={"open": receivers["open"]})).values()
+    assert {one.name: one.floor for one in services(rig)}["alertmanager"] == "0.25.0"
 
 
 def test_a_box_that_does_not_let_in_the_one_that_asks_is_refused(box: Box) -> None:

@@ -31,6 +31,7 @@ def test_figures_have_the_names_and_units_of_dcgm() -> None:
         ("DCGM_FI_DEV_MEM_COPY_UTIL", "0"): 30,
         ("DCGM_FI_DEV_FB_USED", "0"): 20480,  # MiB
         ("DCGM_FI_DEV_FB_FREE", "0"): 4096,
+        ("DCGM_FI_DEV_FB_RESERVED", "0"): 480,
         ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0"): 0,
         ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0"): 2,
         ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0"): 0,

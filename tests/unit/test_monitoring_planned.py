@@ -14,7 +14,7 @@ from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts, packages
 from rigwright.host.plan import plan
 from rigwright.host.preflight import refusals
-from rigwright.monitoring.entry import Monitoring, Server
+from rigwright.monitoring.entry import Monitoring, Receiver, Server
 from rigwright.monitoring.found import NOWHERE, Found, State
 from rigwright.monitoring.service import services, unit_name
 from rigwright.monitoring.watched import Watched
@@ -92,7 +92,7 @@ def test_what_is_not_declared_any_more_goes_with_what_it_has_kept() -> None:
 
 def test_a_token_of_no_receiver_is_taken_away() -> None:
     token = "/etc/rigwright/credentials/monitoring-old.token"
-    state = replace(settled(declares(ASKS)), tokens=frozenset({token}))
+    state = replace(settled(declares(ASKS)), secrets=frozenset({token}))
     ((what, why),) = steps(declares(ASKS), state)
     assert (what, why) == ("run alertmanager, on 127.0.0.1:9093", f"{token} is of no receiver any more")
 
@@ -120,6 +120,15 @@ def test_what_stands_in_the_way_is_refused_first(
     assert all(part in reason for part, reason in zip(essence, reasons, strict=True)), reasons
 
 
+@pytest.mark.parametrize(("version", "wrong"), [("12", True), ("13", False)])
+def test_an_address_that_is_a_secret_is_refused_where_alertmanager_reads_none(version: str, wrong: bool) -> None:
+    receivers = {"ops": Receiver(url_file="ops.url"), "open": Receiver(url="http://192.0.2.1/x")}
+    asking = rig(monitoring=Monitoring(address=AT, server=Server(receivers=receivers)))
+    reasons = refusals(comes_to(asking, facts(addresses=HAS, os_id="debian", os_version=version)), NOW)
+    said = "monitoring.server.receivers.ops.url_file needs Alertmanager 0.26.0, and debian-12 has 0.25.0: give url, "
+    assert [one.startswith(said) for one in reasons] == [True] * wrong, reasons
+
+
 def test_room_for_what_is_kept_is_asked_for_until_it_is_there() -> None:
     asking = rig(monitoring=Monitoring(address=AT, server=Server(size_gb=9000)))
     (reason,) = refusals(comes_to(asking, facts(addresses=HAS)), NOW)
@@ -144,6 +153,7 @@ def test_each_service_has_a_user_of_its_own_and_listens_where_it_is_declared() -
     for one in services(made):
         assert f"--web.listen-address={one.endpoint}\n" in one.unit
         assert f"SocketBindAllow=tcp:{one.at[1]}\n" in one.unit
+        assert f"\nMemoryMax={'50%' if one.name == 'prometheus' else '512M'}\n" in one.unit
     assert "--cluster.listen-address=\n" in f"{texts['alertmanager']}\n".replace(" --web", "\n--web")
     assert "IPAddressAllow=10.0.0.5/32\n" in texts["node"]
 

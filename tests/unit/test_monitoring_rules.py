@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from checks.catalogue import every
+from rigwright.engines import kinds
 from rigwright.monitoring import conf
 from rigwright.monitoring.entry import Limits, Server
 from rigwright.monitoring.rules import BASELINE, DEAD_MAN, alerts
 
 PROMTOOL = shutil.which("promtool")
+FUNCTIONS = {"histogram_quantile"}
 SERVER = Server(limits=Limits(ttft_p99_s=2.0))
 ON = 'box="b",instance="chat"'
 TOLD = {"box": "b", "instance": "chat"}
@@ -169,6 +172,23 @@ CASES = [
         {"box": "b"},
     ),
     Case(
+        "CardsMissing",
+        {'up{job="gpu",box="b"}': "0x120"},
+        "b: a card does not answer.",
+        {'up{job="gpu",box="b"}': "1x120"},
+        {"box": "b", "job": "gpu"},
+    ),
+    Case(
+        "CardsMissing",
+        # two words of one host are no reason to be quiet of another
+        {'rigwright_gpus_declared{box="b"}': "2x120", f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "40x120"}
+        | {f'rigwright_gpus_declared{{box="c",a="{one}"}}': "1x120" for one in "de"}
+        | {'DCGM_FI_DEV_GPU_TEMP{box="c",gpu="0"}': "40x120"},
+        "b: a card does not answer.",
+        {"rigwright_generation": "1x120"},
+        {"box": "b"},
+    ),
+    Case(
         "CardHot",
         {f"DCGM_FI_DEV_GPU_TEMP{{{ON_CARD}}}": "89x120"},
         "b: card 1 has 89 degrees.",
@@ -214,7 +234,7 @@ CASES = [
         {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "600x120"},
         "b is being deployed to.",
         {f"rigwright_deploy_started_seconds{{{HOST}}}": "1200x120", f"node_boot_time_seconds{{{HOST}}}": "1800x120"},
-        {"box": "b", "job": "node", "instance": "b:9100"},
+        {"box": "b"},
     ),
 ]
 
@@ -244,6 +264,19 @@ def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp
     words = [str(PROMTOOL), "test", "rules", "tests.yml"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_engine_and_no_gateway_has_a_say_in_what_is_known_of_others() -> None:
+    known = set(re.findall(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*", " ".join(one.expr for one in alerts(SERVER.limits))))
+    metrics = {name for name in known if "_" in name or ":" in name or name == "up"}
+    engines = {name for name in metrics if name.startswith(("vllm:", "llamacpp:"))}
+    others = {name for name in metrics - engines if name not in FUNCTIONS}
+    assert {"rigwright_deploy_started_seconds", "node_boot_time_seconds", "probe_success", "rig:waiting"} <= others
+    assert [name for name in others if not re.fullmatch(conf.OTHERS, name) or re.fullmatch(conf.GATEWAYS, name)] == []
+    counted = {name for kind in kinds().values() for name in kind.counts.all}
+    assert [name for name in counted | engines if re.fullmatch(conf.OTHERS, name)] == []
+    told = json.loads(conf.prometheus(SERVER, "/f", "# ours").partition("\n")[2])["scrape_configs"]
+    assert not [one["job_name"] for one in told if one.get("honor_labels")]
 
 
 def test_the_check_of_baselines_is_the_one_that_is_named() -> None:

@@ -265,6 +265,9 @@ HARMLESS: dict[str, Callable[[World], object]] = {
         world.write("etc/credentials/gateway-lan.pem", "x").chmod(0o600),
         world.write("etc/generations/2/gateway/tls", "lan\n"),
     ),
+    "clients' keys of an earlier generation's gateway": lambda world: world.write(
+        "etc/credentials/gateway-keys.json", "{}"
+    ).chmod(0o600),
     "what was cut off": drop("etc/current.rigwright-new", ""),
     "a file that is hashed again later": lambda world: ahead("var/weights/deep")(world),
     "cron that copies weights": job("0 3 * * * root cp -al {models} /backup && rsync -a {models}/ nas:"),

@@ -80,6 +80,7 @@ class Host:
             ledger=self.ledger,
             started_from=self.root / "run/rigwright",
             keep_weights=keep_weights,
+            theirs=self.root / "lib/theirs",
             power=self.root / "units/rigwright-power.service",
             power_unit="rigwright-power.service",
             driver_files=[self.root / "etc/rigwright-nvidia", self.root / "units/rigwright-power.service"],
@@ -154,6 +155,17 @@ def test_what_somebody_else_has_put_there_stays_and_is_named(host: Host) -> None
     said = host.remove()
     assert host.left() == EMPTY | {"srv", "srv/a", "srv/a/theirs.gguf", "units/theirs.service"}
     assert f"{host.root}/srv/a stays: it is not empty" in said
+
+
+@pytest.mark.parametrize("keep_weights", [False, True])
+def test_what_was_taken_over_is_named_with_what_brings_it_back(host: Host, keep_weights: bool) -> None:
+    record = host.root / "lib/theirs/vllm.service"
+    record.parent.mkdir(parents=True)
+    record.write_text("before -\nstate running\nback systemctl enable --now vllm.service\n")
+    done = host.remove(keep_weights=keep_weights)
+    said = "note: vllm.service was taken over: systemctl enable --now vllm.service brings it back"
+    assert said in done.splitlines()
+    assert not record.parent.exists()
 
 
 def test_weights_can_be_kept(host: Host) -> None:

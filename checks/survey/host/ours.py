@@ -131,6 +131,8 @@ def _needed(generations: Path) -> Iterator[str]:
     for folder in _in(generations):
         for line in common.lines(common.read(folder / "references") or ""):
             yield line.rpartition("/")[2]
+        if (folder / "gateway").is_dir():
+            yield "gateway-keys.json"
         for line in common.lines(common.read(folder / "gateway/tls") or ""):
             yield f"gateway-{line}.pem"
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 PIECE = 1 << 16  # bytes
+PIECES = 1 << 16  # of an answer, or events of one: each takes more room than its bytes
 PAUSE = 0.5  # seconds before somebody who said that he was busy is asked again
 # Python's flag for a certificate of the operator's own that is trusted by itself (OpenSSL's X509_V_FLAG_PARTIAL_CHAIN)
 PARTIAL_CHAIN = 0x80000
@@ -31,17 +34,45 @@ class Place:
     tls_name: str = ""
 
 
+class Hurried:
+    """What makes a socket read no longer than until a moment: who sends a byte now and then would be read for ever."""
+
+    limit = until = math.inf
+
+    def recv_into(self, *given: Any) -> int:
+        """As a socket has it.
+
+        Raises:
+            TimeoutError: the moment has come.
+        """
+        left = min(self.limit, self.until - time.perf_counter())
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(left)  # type: ignore[attr-defined] # beside a socket's class
+        return super().recv_into(*given)  # type: ignore[misc, no-any-return]
+
+
+class Socket(Hurried, socket.socket):
+    """One without TLS."""
+
+
 class Connection(http.client.HTTPConnection):
     """Reaches a place.
 
     No name is looked up: the first look-up of a process loads Python's tables of names, and a socket has none.
     """
 
-    def __init__(self, place: Place, limit: float) -> None:
+    def __init__(self, place: Place, limit: float, whole: float | None = None) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            place: Who is asked.
+            limit: Seconds without a byte.
+            whole: Seconds for everything; those without a byte where there are none.
+        """
         super().__init__("localhost", timeout=limit)
         self.place, self.limit = place, limit
-        self.raw: socket.socket | None = None
-        """The connection itself: http.client lets go of one that is not used again."""
+        self.until = time.perf_counter() + (limit if whole is None else whole)
 
     def connect(self) -> None:
         """Connect, as a client that waits for tokens does."""
@@ -49,8 +80,9 @@ class Connection(http.client.HTTPConnection):
         address, _, port = at.rpartition(":")
         address = address.strip("[]")
         family = socket.AF_UNIX if at.startswith("/") else socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.sock = self.raw = socket.socket(family)
+        self.sock: Any = Socket(family)
         self.sock.settimeout(self.limit)
+        self.sock.limit, self.sock.until = self.limit, self.until
         if family == socket.AF_UNIX:
             self.sock.connect(at)
             return
@@ -61,8 +93,9 @@ class Connection(http.client.HTTPConnection):
 
             context = ssl.create_default_context(cadata=self.place.authority)
             context.verify_flags |= PARTIAL_CHAIN
+            context.sslsocket_class = type("Spoken", (Hurried, ssl.SSLSocket), {})
             self.sock = context.wrap_socket(self.sock, server_hostname=self.place.tls_name)
-            self.raw = self.sock
+            self.sock.limit, self.sock.until = self.limit, self.until
 
 
 def ask(place: Place, asked: dict[str, Any]) -> dict[str, object]:
@@ -99,11 +132,14 @@ def once(place: Place, asked: dict[str, Any], until: float) -> dict[str, object]
         found["status"] = answer.status
         found["type"] = (answer.getheader("Content-Type") or "")[:100]
         taken = 0
-        while piece := receive(connection, answer, until):
+        while piece := receive(answer):
             pieces.append((time.perf_counter() - started, piece))
             taken += len(piece)
             if taken > asked["most"]:
                 found["error"] = f"an answer of more than {asked['most']} bytes"
+                break
+            if len(pieces) > PIECES:
+                found["error"] = f"an answer in more than {PIECES} pieces"
                 break
     except TimeoutError:
         found["error"] = "no answer in time" if not pieces else "the answer did not end in time"
@@ -117,27 +153,25 @@ def once(place: Place, asked: dict[str, Any], until: float) -> dict[str, object]
     if pieces:
         found["first_s"] = round(pieces[0][0], 6)
     if str(found["type"]).startswith("text/event-stream"):
-        found["events"] = [[round(at, 6), text] for at, text in events(pieces)]
+        told = [[round(at, 6), text] for at, text in islice(events(pieces), PIECES + 1)]
+        if len(told) > PIECES:
+            found["error"] = found["error"] or f"an answer of more than {PIECES} events"
+        found["events"] = told[:PIECES]
     else:
         found["body"] = b"".join(piece for _, piece in pieces)[: asked["most"]].decode(errors="replace")
     return found
 
 
-def receive(connection: Connection, answer: http.client.HTTPResponse, until: float) -> bytes:
+def receive(answer: http.client.HTTPResponse) -> bytes:
     """Some more of an answer; nothing at its end.
 
     Raises:
-        TimeoutError: nothing comes until then.
+        TimeoutError: nothing comes in time.
         http.client.IncompleteRead: it ends before it is whole.
     """
     # Python 3.13 closes the connection with the last byte of an answer whose length was said
     if answer.isclosed():
         return b""
-    left = until - time.perf_counter()
-    if left <= 0:
-        raise TimeoutError
-    if connection.raw:
-        connection.raw.settimeout(left)
     piece = answer.read1(PIECE)
     # read1 takes the end of the connection for that of an answer whose length was said
     if not piece and answer.length:
@@ -147,10 +181,13 @@ def receive(connection: Connection, answer: http.client.HTTPResponse, until: flo
 
 def events(pieces: list[tuple[float, bytes]]) -> Iterator[tuple[float, str]]:
     """What follows `data:`, with when its line was whole; comments and empty lines are left out."""
-    begun = b""
+    begun: list[bytes] = []
     for at, piece in pieces:
-        *whole, begun = (begun + piece).split(b"\n")
-        for line in whole:
-            kind, colon, value = line.rstrip(b"\r").partition(b":")
+        first, *more = piece.split(b"\n")
+        begun.append(first)
+        for part in more:
+            # joined once: a line may be all there is, in a piece a byte
+            kind, colon, value = b"".join(begun).rstrip(b"\r").partition(b":")
+            begun = [part]
             if kind == b"data" and colon:
                 yield at, value.strip().decode(errors="replace")

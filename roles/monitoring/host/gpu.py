@@ -36,6 +36,13 @@ class Sample:
 
 
 Read = Callable[[Any, Any], float]
+
+
+def _memory(nvml: Any, card: Any) -> Any:
+    """Of its first form, what is used has in it what the driver keeps for itself: 480 MiB of an idle H100."""
+    return nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
+
+
 FIGURES: dict[str, Read] = {
     "DCGM_FI_DEV_SM_CLOCK": lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, MEMORY),
@@ -45,8 +52,9 @@ FIGURES: dict[str, Read] = {
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda nvml, card: nvml.nvmlDeviceGetTotalEnergyConsumption(card),
     "DCGM_FI_DEV_GPU_UTIL": lambda nvml, card: nvml.nvmlDeviceGetUtilizationRates(card).gpu,
     "DCGM_FI_DEV_MEM_COPY_UTIL": lambda nvml, card: nvml.nvmlDeviceGetUtilizationRates(card).memory,
-    "DCGM_FI_DEV_FB_USED": lambda nvml, card: nvml.nvmlDeviceGetMemoryInfo(card).used // MIB,
-    "DCGM_FI_DEV_FB_FREE": lambda nvml, card: nvml.nvmlDeviceGetMemoryInfo(card).free // MIB,
+    "DCGM_FI_DEV_FB_USED": lambda nvml, card: _memory(nvml, card).used // MIB,
+    "DCGM_FI_DEV_FB_FREE": lambda nvml, card: _memory(nvml, card).free // MIB,
+    "DCGM_FI_DEV_FB_RESERVED": lambda nvml, card: _memory(nvml, card).reserved // MIB,
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda nvml, card: nvml.nvmlDeviceGetTotalEccErrors(card, CORRECTED, VOLATILE),
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda nvml, card: nvml.nvmlDeviceGetTotalEccErrors(card, UNCORRECTED, VOLATILE),
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": lambda nvml, card: nvml.nvmlDeviceGetPcieReplayCounter(card),

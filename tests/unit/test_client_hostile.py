@@ -1,0 +1,183 @@
+"""A client of an engine that was taken over, and of a host that lies: it ends, and what it keeps is bounded."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from bench import load
+from rigwright.engines.request import ONE_TOKEN
+from rigwright.operate.place import Place
+from roles import client as clients
+from roles.client import Client, Failed, Lost
+from roles.client.host import talk
+from tests.unit.client_host import ClientHost, client_host
+
+Act = Callable[[socket.socket], None]
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+READY = json.dumps({"id": 0, "told": {}})
+
+
+@contextmanager
+def engine(path: Path, act: Act) -> Iterator[talk.Place]:
+    """A socket behind which one request after the other is answered like this, until its client has enough."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                taken, _ = server.accept()
+                with suppress(OSError), taken:
+                    taken.recv(1 << 16)
+                    act(taken)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield talk.Place(str(path))
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(10)
+
+
+def dripping(first: bytes, drop: bytes) -> Act:
+    def act(taken: socket.socket) -> None:
+        taken.sendall(first)
+        while True:
+            time.sleep(0.02)
+            taken.sendall(drop)
+
+    return act
+
+
+def asked(limit: float, most: int = 1 << 20) -> dict[str, object]:
+    return {"path": "/", "body": None, "limit": limit, "most": most, "again": []}
+
+
+@pytest.mark.parametrize(
+    ("first", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\nA: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\n", b"A: b\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"a"),
+        (EVENTS, b": nothing yet\n\n"),
+    ],
+)
+def test_who_sends_a_byte_now_and_then_is_not_read_for_ever(tmp_path: Path, first: bytes, drop: bytes) -> None:
+    with engine(tmp_path / "s", dripping(first, drop)) as place:
+        began = time.monotonic()
+        found = talk.ask(place, asked(0.3))
+        took = time.monotonic() - began
+    assert "time" in str(found["error"])
+    assert took < 2
+
+
+def test_a_load_reads_nobody_longer_than_the_longest_answer(tmp_path: Path) -> None:
+    with engine(tmp_path / "s", dripping(b"HTTP/1.1 200 OK\r\nA: ", b"a")) as place:
+        server = load.Server(lambda limit: talk.Connection(place, limit, whole=0.3), "")
+        began = time.monotonic()
+        made = load.ask(load.Asked("", "", 1, 1, 1, 1, 1, 1), server, 0)
+    assert "TimeoutError" in made.error
+    assert time.monotonic() - began < 2
+
+
+def test_events_and_pieces_without_number_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "PIECES", 100)
+    with engine(tmp_path / "s", lambda taken: taken.sendall(EVENTS + b"data:\n" * 1000)) as place:
+        found = talk.ask(place, asked(5.0))
+    assert len(found["events"]) == 100  # type: ignore[arg-type]
+    assert found["error"] == "an answer of more than 100 events"
+
+    monkeypatch.setattr(talk, "PIECE", 1)
+    with engine(tmp_path / "t", lambda taken: taken.sendall(EVENTS + b"a" * 1000)) as place:
+        assert talk.ask(place, asked(5.0))["error"] == "an answer in more than 100 pieces"
+
+
+@pytest.mark.parametrize("read", [talk.events, load._lines])
+def test_a_line_in_a_piece_a_byte_takes_no_longer_than_its_bytes(read: Callable[..., Iterator[object]]) -> None:
+    # joined anew with each piece this is 20 GB
+    pieces = [(0.0, b"a")] * 200_000
+    began = time.process_time()
+    list(read(pieces))
+    assert time.process_time() - began < 2
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClientHost:
+    return client_host(tmp_path / "host", monkeypatch)
+
+
+@pytest.fixture
+def lying(tmp_path: Path, host: ClientHost) -> Callable[[str], Client]:
+    """A client whose host runs something else than it was told to; it has read the program, the place and an order."""
+
+    def made(script: str) -> Client:
+        (tmp_path / "host" / "bin" / "systemd-run").write_text(f"#!/bin/sh\n{script}\n")
+        return Client(host, Place("chat", str(tmp_path / "s"), "model"))
+
+    return made
+
+
+ORDERED = f"echo '{READY}'; read -r a; read -r b; read -r c; "
+
+
+def test_a_host_that_says_nothing_is_not_waited_for(
+    lying: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "BEGIN", 0.3)
+    with pytest.raises(Lost, match="has said nothing for"), lying("cat >/dev/null"):
+        pass
+    with lying(f"{ORDERED} cat") as one, pytest.raises(Lost, match="has said nothing for"):
+        one.ask(ONE_TOKEN, 0.1)
+
+
+def test_what_nobody_takes_is_not_kept(lying: Callable[[str], Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "KEPT", 1000)
+    line = json.dumps({"id": 1, "told": "a" * 100})
+    with lying(f"{ORDERED} while echo '{line}'; do :; done") as one:
+        words = one.told("asking", {}, str, 5.0)
+        next(words)
+        until = time.monotonic() + 10
+        while not one._lost and time.monotonic() < until:
+            time.sleep(0.01)
+        with pytest.raises(Lost, match="more than anybody has taken"):
+            list(words)
+
+
+def test_what_comes_of_an_order_that_was_given_up_is_left_out(lying: Callable[[str], Client]) -> None:
+    late = "".join(f"echo '{json.dumps({'id': number, 'told': 'a'})}'; " for number in (0, 1, 1, 2))
+    with lying(f"{ORDERED} echo '{json.dumps({'id': 1, 'told': 'first'})}'; read -r d; {late} cat") as one:
+        given_up = one.told("asking", {}, str, 5.0)
+        assert next(given_up) == "first"
+        given_up.close()
+        assert next(one.told("asking", {}, str, 5.0)) == "a"
+        assert not one._orders
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_what_is_no_number_is_refused(lying: Callable[[str], Client], number: str) -> None:
+    with lying(f'{ORDERED} echo \'{{"id": 1, "told": {number}}}\'; cat') as one, pytest.raises(Failed):
+        found = next(one.told("asking", {}, float, 5.0))
+        assert math.isfinite(found)
+
+
+def test_an_order_that_fails_in_any_way_says_so(host: ClientHost, tmp_path: Path) -> None:
+    worker = tmp_path / "failing.py"
+    worker.write_text("def work(place, asked, say):\n    raise ArithmeticError('of no kind that is known')\n")
+    place = Place("chat", str(tmp_path / "s"), "model")
+    with Client(host, place, worker) as one, pytest.raises(Failed, match="ArithmeticError"):
+        next(one.told("failing", {}, str, 5.0))
