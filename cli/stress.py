@@ -47,7 +47,7 @@ def stress(
     as_json: bool,
     junit: str | None,
 ) -> None:
-    """Load every instance of INVENTORY: needles in long prompts, a tool return, tools, long answers, images, turns.
+    """Load every instance of INVENTORY: long prompts and tool returns, ten tools, long answers, an image, turns.
 
     It takes minutes, and deploys are kept out meanwhile. A box on which others have requests is left alone without
     --beside-others. Exit status 0: all was borne. 1: something was not. 2: refused. 3: a host cannot be reached, or was
