@@ -39,9 +39,11 @@ def gathered(
         roles.root.Gone: the connection is gone.
     """
     driver = "".join(root.run(box.target, DRIVER, limit=20, most=100).lines[:1])
-    journal = "journalctl --no-pager --quiet --output=cat"
-    kernel = _lines(box, f"{journal} -k -b --lines={MESSAGES} --grep={shlex.quote(KERNEL)}")
-    logs = {one.name: _lines(box, f"{journal} --lines={LINES} --unit={shlex.quote(one.unit)}") for one in instances}
+    journal, cut = "journalctl --no-pager --quiet --output=cat", f"cut -b 1-{WIDTH}"
+    kernel = _lines(box, f"{journal} -k -b --lines={MESSAGES} --grep={shlex.quote(KERNEL)} | {cut}")
+    logs = {
+        one.name: _lines(box, f"{journal} --lines={LINES} --unit={shlex.quote(one.unit)} | {cut}") for one in instances
+    }
     facts, unseen = {}, []
     try:
         facts = _facts(box, look(box.target, box.rig), instances)
@@ -62,5 +64,4 @@ def _facts(box: Box, seen: Look, instances: Sequence[Instance]) -> dict[str, Any
 
 def _lines(box: Box, command: str) -> list[str]:
     """What a command of root's prints, without what looks like a secret."""
-    found = root.run(box.target, f"{{ {command}; }} | cut -b 1-{WIDTH}", limit=60, most=MOST)
-    return [masked(line) for line in found.lines]
+    return [masked(line) for line in root.run(box.target, command, limit=60, most=MOST).lines]

@@ -46,7 +46,7 @@ def test_what_cannot_be_used_is_said_in_one_line_and_stays(inventory: Path) -> N
     done = run(inventory)
     assert (done.exit_code, done.stdout, key.read_text()) == (1, "", before)
     assert done.stderr.count("\n") == 1
-    assert f"{key}is readable by others: `chmod 600`" in done.stderr
+    assert f"{key} is readable by others: `chmod 600`" in done.stderr
 
 
 def test_a_folder_that_is_none_is_said(inventory: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_card_that_is_not_there_is_said_in_words_that_are_explained() -> None:
     "changed", [{"intelRdt": {}}, {"hooks": [{"hookName": "prestart", "path": "/x", "more": 1}]}, {"netDevices": []}]
 )
 def test_what_nothing_is_known_of_in_a_spec_is_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(Unfit, match="nothing is known"):
+    with pytest.raises(Unfit, match="which is unsupported"):
         edits({**SPEC, "containerEdits": changed}, ["nvidia.com/gpu=0"])
 
 

@@ -115,7 +115,7 @@ def test_a_value_that_cannot_be_shown_is_refused_nonetheless(box: Box, value: ob
     [
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", 0o600, ""),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", 0o644, "is readable by others (mode 0644): chmod 600 "),
-        ("ssh-ed25519 AAAA", 0o600, "contains no PEM private key"),
+        ("ssh-ed25519 AAAA", 0o600, "contains no private key: must begin with -----BEGIN ... PRIVATE KEY-----"),
     ],
 )
 def test_a_private_key_is_judged_before_it_is_used(box: Box, content: str, mode: int, said: str) -> None:

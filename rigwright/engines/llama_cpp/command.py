@@ -77,7 +77,8 @@ def service(rig: Rig, instance: Instance, folder: str) -> Service:
         command=command(rig, instance, folder),
         environment={},
         sandbox=SANDBOX,
-        about=f"{variant.context_per_sequence} tokens per sequence",
+        # a line of the unit: other words would have every box start its instances anew
+        about=f"{variant.context_per_sequence} tokens a slot",
         completions="/completion",
         metrics=METRICS if rig.scrapers or "metrics" in variant.flags else None,
     )
