@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -186,8 +187,8 @@ class World:
             self.write()
         error = os.open(self.folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         files = [str(self.folder / name) for name in ("settings.json", "keys.json")]
-        # high enough that none is a file that another is to become
-        high = [os.dup2(one.fileno(), 100 + number) for number, one in enumerate(self.listening)]
+        # high enough that none is a file that another is to become, and free: a long run has hundreds open
+        high = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, 10) for one in self.listening]
         places: list[Any] = [(os.POSIX_SPAWN_DUP2, one, 3 + number) for number, one in enumerate(high)]
         places.append((os.POSIX_SPAWN_DUP2, error, 2))
         self.pid = os.posix_spawn(
