@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,20 @@ def write(path: Path, before: bytes, content: bytes) -> None:
     path = path.resolve()
     if path.read_bytes() != before:
         raise click.ClickException(f"{path} was changed meanwhile; nothing was changed: run the same command again")
-    new = path.with_name(f".{path.name}.rigwright-new")
     try:
-        new.write_bytes(content)
+        # of a name that nobody can have put a link at
+        made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror}; nothing was changed") from None
+    new = Path(name)
+    try:
+        with open(made, "wb") as file:
+            file.write(content)
         shutil.copystat(path, new)
         with suppress(PermissionError):
             os.chown(new, path.stat().st_uid, path.stat().st_gid)
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
+        with new.open("rb") as written:
+            os.fsync(written.fileno())
         new.replace(path)
     except OSError as error:
         new.unlink(missing_ok=True)

@@ -14,11 +14,13 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rigwright.baseline.run import Fingerprint, Run
+from rigwright.files import content
 from rigwright.problems import Frozen
 from rigwright.types import Name
 
 FOLDER = "baselines"
 RUNS = 50  # of an instance, that are kept
+MOST = 16 << 20  # bytes of a book, far beyond what as many runs take
 ACCEPTED = 10  # fingerprints of an instance, of which accepted runs are kept
 
 
@@ -96,12 +98,14 @@ def read(file: Path) -> Book:
     Raises:
         Unreadable: it is none.
     """
-    try:
-        return Book.model_validate_json(file.read_text())
-    except FileNotFoundError:
+    if not file.exists():
         return Book()
-    except (OSError, UnicodeDecodeError) as error:
+    try:
+        found = content(file, MOST)
+    except ValueError as error:
         raise Unreadable(f"{file}: {error}") from None
+    try:
+        return Book.model_validate_json(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

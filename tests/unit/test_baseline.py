@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,16 @@ def test_a_book_that_is_none_is_refused_with_its_name(tmp_path: Path, text: str,
     (tmp_path / "box.json").write_text(text)
     with pytest.raises(Unreadable, match=words):
         book.read(tmp_path / "box.json")
+
+
+def test_a_book_that_is_no_file_or_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(Unreadable, match="is not a file"):
+        book.read(tmp_path / "pipe.json")
+    with (tmp_path / "big.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(Unreadable, match="has more than 16 MiB"):
+        book.read(tmp_path / "big.json")
 
 
 @pytest.mark.parametrize(

@@ -362,4 +362,4 @@ def test_the_mode_of_the_file_and_a_link_to_it_stay(operator: Operator, tmp_path
     assert operator.box.inventory.is_symlink()
     assert real.stat().st_mode & 0o777 == 0o640
     assert "llamacpp/wide" in real.read_text()
-    assert not list(tmp_path.glob(".*rigwright-new"))
+    assert not list(tmp_path.glob(".real.py.*"))
