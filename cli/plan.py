@@ -11,7 +11,7 @@ import click
 
 from checks.looking import Box, boxes, each, leave
 from cli.declared import INVENTORY, LIMIT
-from cli.tables import show, size
+from cli.tables import paragraph, show, size
 from rigwright.containers.plan import Refused as NoContainers
 from rigwright.containers.plan import container_plan
 from rigwright.declaration.rig import Rig
@@ -190,4 +190,4 @@ def _show(seen: dict[str, Planned]) -> None:
         whose = ", ".join(name for name, one in seen.items() if one.digest == digest)
         notes.append(f"{whose}: lock and bundle have the digest {spoken(digest)}")
     for note in notes:
-        click.echo(note)
+        paragraph(note)

@@ -18,6 +18,7 @@ from checks.survey.health import look
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
+from cli.tables import paragraph
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
@@ -210,7 +211,7 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
     else:
         table(seen)
         for line in lines(seen, inventory):
-            click.echo(line)
+            paragraph(line)
     for problem in problems:
         click.echo(str(problem), err=True)
     verdicts = {one.verdict for one in seen}
