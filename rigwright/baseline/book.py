@@ -98,11 +98,11 @@ def read(file: Path) -> Book:
     Raises:
         Unreadable: it is none.
     """
-    if not file.exists():
-        return Book()
     try:
+        if not file.exists():
+            return Book()
         found = content(file, MOST)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise Unreadable(f"{file}: {error}") from None
     try:
         return Book.model_validate_json(found)
