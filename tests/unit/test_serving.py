@@ -127,7 +127,7 @@ def test_the_unit_says_what_one_request_can_have(
     one = instance(context=context, parallel=parallel, flags=flags)
     assert one.variant.context_per_sequence == tokens
     (line,) = values(unit(one).text, "Description")
-    assert line.endswith(f": llamacpp/sample, {tokens} tokens per sequence")
+    assert line.endswith(f": llamacpp/sample, {tokens} tokens a slot")
 
 
 @pytest.mark.parametrize(("cards", "visible"), [((), ""), ((0,), "0"), ((1, 0), "1,0")])
