@@ -32,6 +32,7 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     Raises:
         Unreachable: no connection, no password-less sudo, or an answer that is none.
     """
+    hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its tracebacks are said in one line here
     data = {**connecting("", name, dict(connection)), "_sudo": sudo}
     inventory = Inventory(([(name, data)], {}))
@@ -41,6 +42,8 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     try:
         host.connect(show_errors=False, raise_exceptions=True)
         answer = root.run(host, render("probe/survey.sh.j2"), limit=LIMIT)
+    except root.NoRoot as error:
+        raise Unreachable(f"{error}{hint}") from None
     except (PyinfraError, SSHException, OSError, EOFError) as error:
         raise Unreachable(" ".join(str(error).split()) or type(error).__name__) from None
     finally:
@@ -49,5 +52,4 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     try:
         return survey.parse(answer.lines)
     except ValueError as error:
-        hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
         raise Unreachable((answer.complaint or str(error)) + hint) from None
