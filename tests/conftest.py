@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from cli.calling import VARIABLE
-from cli.durations import Record, group, share
+from cli.durations import Record, group, is_test, share
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,30 +80,40 @@ def entry(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0] + (" in all" if all_only(item) else "")
 
 
+def recorded(items: Iterable[pytest.Item]) -> dict[str, bool]:
+    """What tests and their fixtures are recorded as, and whether all that it is of runs in `all` alone."""
+    found: dict[str, bool] = {}
+    for item in items:
+        release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]
+        for name in (entry(item), *(_shared(name, release) for name in getattr(item, "fixturenames", ()))):
+            found[name] = found.get(name, True) and all_only(item)
+    return found
+
+
 class Clock:
-    """Measures tests, and beside them the fixtures that several share."""
+    """Measures tests that pass, and beside them the fixtures that several share."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.took: dict[str, float] = defaultdict(float)
         self.only: dict[str, bool] = {}
+        self.failed: set[str] = set()
         self.inner = [0.0]
         """Seconds in fixtures that are shared, of the test or of the fixture around them."""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]
-            for name in (entry(item), *(_shared(name, release) for name in getattr(item, "fixturenames", ()))):
-                self.only[name] = self.only.get(name, True) and all_only(item)
+        self.only = recorded(session.items)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        begun = time.monotonic()
+        begun, red = time.monotonic(), item.session.testsfailed
         self.inner = [0.0]
         try:
             return (yield)
         finally:
             self.took[entry(item)] += time.monotonic() - begun - self.inner[0]
+            if item.session.testsfailed > red:
+                self.failed.add(entry(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -124,7 +134,11 @@ class Clock:
             self.took[name] = max(self.took[name], took - within)
 
     def pytest_sessionfinish(self) -> None:
-        rows = {name: (seconds, self.only.get(name, True)) for name, seconds in self.took.items() if seconds >= 0.01}
+        rows = {
+            name: (seconds, self.only.get(name, True))
+            for name, seconds in self.took.items()
+            if name not in self.failed and (seconds >= 0.01 or is_test(name))
+        }
         self.file.write_text(json.dumps(rows))
 
 

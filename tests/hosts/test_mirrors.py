@@ -24,6 +24,7 @@ FORGET = "systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright
 ARCHIVE = re.compile(r"(https?://\S+?)/debian/? ")
 
 
+@pytest.mark.all_only
 def test_weights_come_from_the_first_mirror_that_is_up_honest_and_not_slow(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_tools_come_from_the_first_index_that_is_up_and_honest(
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_packages_come_from_the_first_archive_that_is_up_and_honest(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     found = ARCHIVE.search(host.run("cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null; true"))
