@@ -19,6 +19,8 @@ FILE = ROOT / "tests" / "durations.json"
 PROCESSES = 2
 # seconds, on two cores, with base images and engines in the cache
 BUDGETS = {"test": 20 * 60, "all": 75 * 60}
+IN_ALL = " in all"
+"""What the entry of a file of unit tests ends with that is of those which run in `rigwright test all` alone."""
 MAY_ADD = 60
 """Seconds that one change may add to `rigwright test`."""
 
@@ -145,7 +147,7 @@ def usual(took: Mapping[str, Took]) -> float:
 
 def group(name: str) -> str:
     """What is not shared out any finer: tests of one file on one release, which have fixtures in common."""
-    file, _, test = name.partition("::")
+    file, _, test = name.removesuffix(IN_ALL).partition("::")
     release = next((one for one in ("debian-12", "debian-13") if one in test), "")
     return f"{file} {release}"
 

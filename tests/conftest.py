@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,13 @@ import pytest
 from hypothesis import settings
 
 from cli.calling import VARIABLE
-from cli.durations import Record, group, is_test, share
+from cli.durations import IN_ALL, Record, group, is_test, share
+from rigwright.inventory import ROOT
+
+# Where this is set, as in many containers, pytest would rewrite the assertions of all tests again in each process, and
+# each interpreter that a test starts compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,9 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # tests name the command as it is documented, whatever has called them
     os.environ.pop(VARIABLE, None)
-    settings.register_profile("quick", settings.get_profile("default"), max_examples=50)
-    if config.getoption("--quick"):
-        settings.load_profile("quick")
+    # how long an example takes says nothing on a machine that does something else, too
+    settings.register_profile("whole", settings.get_profile("default"), deadline=None)
+    settings.register_profile("quick", settings.get_profile("whole"), max_examples=50)
+    settings.load_profile("quick" if config.getoption("--quick") else "whole")
     if file := config.getoption("--measure"):
         config.pluginmanager.register(Clock(file))
 
@@ -47,6 +56,9 @@ def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[p
     if not which or not kept:
         return kept
     number, _, of = which.partition("/")
+    if stage(kept[0]) == "unit":
+        mine = files_of(which, quick)
+        return [item for item in kept if item.nodeid.partition("::")[0] in mine]
     record = Record.load().stages.get(stage(kept[0]), {})
     entries = share([(group(entry(item)), entry(item)) for item in kept], record, int(of))[int(number) - 1]
     # what tests share is made once: those that need a converged host come first in one process, last in the others
@@ -54,6 +66,24 @@ def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[p
         (item for item in kept if entry(item) in entries),
         key=lambda item: ("first_run" in getattr(item, "fixturenames", ())) == (number != "1"),
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # to import all unit tests takes a process as long as to run a thousand of them
+    which = config.getoption("--share")
+    if not which or collection_path.parent != ROOT / "tests/unit" or not collection_path.match("test_*.py"):
+        return None
+    return str(collection_path.relative_to(ROOT)) not in files_of(which, config.getoption("--quick")) or None
+
+
+@cache
+def files_of(which: str, quick: bool) -> set[str]:
+    """The files of unit tests that a process runs, by recorded durations."""
+    number, _, of = which.partition("/")
+    record = Record.load().stages.get("unit", {})
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/unit").glob("test_*.py"))
+    more = [] if quick else [file + IN_ALL for file in files if file + IN_ALL in record]
+    return share([(group(name), name) for name in (*files, *more)], record, int(of))[int(number) - 1]
 
 
 @pytest.hookimpl(trylast=True)
@@ -77,7 +107,7 @@ def entry(item: pytest.Item) -> str:
     """What a test is recorded as: unit tests, which are many and short, by file; what `all` alone runs, apart."""
     if stage(item) != "unit":
         return item.nodeid
-    return item.nodeid.partition("::")[0] + (" in all" if all_only(item) else "")
+    return item.nodeid.partition("::")[0] + (IN_ALL if all_only(item) else "")
 
 
 def recorded(items: Iterable[pytest.Item]) -> dict[str, bool]:

@@ -51,6 +51,15 @@ def test_tests_of_one_file_on_one_release_stay_together() -> None:
     assert second == {name for name in names if "debian-13" in name}
 
 
+def test_what_all_alone_runs_of_a_file_of_unit_tests_stays_with_the_file() -> None:
+    record = {"tests/unit/test_a.py": Took(40, 40, False), "tests/unit/test_a.py in all": Took(30, 30, True)}
+    record |= {"tests/unit/test_b.py": Took(50, 50, False)}
+    assert share([(group(name), name) for name in record], record) == [
+        {"tests/unit/test_a.py", "tests/unit/test_a.py in all"},
+        {"tests/unit/test_b.py"},
+    ]
+
+
 def test_a_test_that_was_never_recorded_counts_as_a_usual_one() -> None:
     record = took(a=30, b=20, c=10)
     items = [(group(name), name) for name in [*record, "tests/new.py::test"]]
