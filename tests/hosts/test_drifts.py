@@ -149,6 +149,7 @@ def test_drifts_of_a_box_that_is_watched(watching: Grounds, number: int) -> None
     watching.have("watching", number)
 
 
+@pytest.mark.all_only
 @one_release
 def test_what_is_harmless_to_a_box_that_serves(serving: Grounds) -> None:
     serving.unminded("serving")

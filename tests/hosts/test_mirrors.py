@@ -76,6 +76,7 @@ def test_a_mirror_of_ones_own_authority_behind_a_proxy(lab: Lab, converged: Host
     assert converged.run("ls /etc/rigwright").split() == ["credentials", "current", "generations"]
 
 
+@pytest.mark.all_only
 def test_tools_come_from_the_first_index_that_is_up_and_honest(
     lab: Lab, converged: Host, tmp_path: Path, wheels: Path
 ) -> None:
