@@ -26,7 +26,7 @@ RIG = str(ROOT / "rig")
 LAUNCHER = """
 import os, sys, time
 started = time.perf_counter()
-_, status, used = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ), 0)
+_, status, used = os.wait4(os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ), 0)
 seconds = time.perf_counter() - started
 with open(sys.argv[1], "w") as file:
     print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss, file=file)

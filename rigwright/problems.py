@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -42,7 +43,7 @@ def renamed(model: type[BaseModel], data: object, key: str = "") -> tuple[Any, l
         data: As it was read.
         key: What it stands under, for messages; empty, or with a dot at its end.
     """
-    if not isinstance(data, dict) or not issubclass(model, Frozen):
+    if not isinstance(data, dict) or not issubclass(model, Frozen) or not _renames(model):
         return data, []
     said = []
     made = {}
@@ -52,13 +53,30 @@ def renamed(model: type[BaseModel], data: object, key: str = "") -> tuple[Any, l
             said.append(f"{key}{name} is now called {key}{today}; the next version refuses the old name")
         else:
             today = name
-        field = model.model_fields.get(today) if isinstance(today, str) else None
-        for one in (field.annotation, *get_args(field.annotation)) if field else ():
-            if isinstance(one, type) and isinstance(value, dict) and issubclass(one, Frozen):
-                value, more = renamed(one, value, f"{key}{today}.")
-                said += more
+        for one in _within(model).get(today, ()) if isinstance(value, dict) and isinstance(today, str) else ():
+            value, more = renamed(one, value, f"{key}{today}.")
+            said += more
         made[today] = value
     return made, said
+
+
+@cache
+def _within(model: type[Frozen]) -> dict[str, tuple[type[Frozen], ...]]:
+    """Key -> the models of tables that it may have."""
+    found = {name: (field.annotation, *get_args(field.annotation)) for name, field in model.model_fields.items()}
+    return {
+        name: tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Frozen))
+        for name, kinds in found.items()
+    }
+
+
+@cache
+def _renames(model: type[Frozen]) -> bool:
+    """Whether it or a table in it has a key that was called otherwise in the version before."""
+    every = [model]
+    for one in every:
+        every += [inner for kinds in _within(one).values() for inner in kinds if inner not in every]
+    return any(one.RENAMED for one in every)
 
 
 def printable(line: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,13 @@ import pytest
 from hypothesis import settings
 
 from cli.calling import VARIABLE
-from cli.durations import Record, group, share
+from cli.durations import IN_ALL, Record, group, is_test, share
+from rigwright.inventory import ROOT
+
+# Where this is set, as in many containers, pytest would rewrite the assertions of all tests again in each process, and
+# each interpreter that a test starts compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,9 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # tests name the command as it is documented, whatever has called them
     os.environ.pop(VARIABLE, None)
-    settings.register_profile("quick", settings.get_profile("default"), max_examples=50)
-    if config.getoption("--quick"):
-        settings.load_profile("quick")
+    # how long an example takes says nothing on a machine that does something else, too
+    settings.register_profile("whole", settings.get_profile("default"), deadline=None)
+    settings.register_profile("quick", settings.get_profile("whole"), max_examples=50)
+    settings.load_profile("quick" if config.getoption("--quick") else "whole")
     if file := config.getoption("--measure"):
         config.pluginmanager.register(Clock(file))
 
@@ -47,6 +56,9 @@ def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[p
     if not which or not kept:
         return kept
     number, _, of = which.partition("/")
+    if stage(kept[0]) == "unit":
+        mine = files_of(which, quick)
+        return [item for item in kept if item.nodeid.partition("::")[0] in mine]
     record = Record.load().stages.get(stage(kept[0]), {})
     entries = share([(group(entry(item)), entry(item)) for item in kept], record, int(of))[int(number) - 1]
     # what tests share is made once: those that need a converged host come first in one process, last in the others
@@ -54,6 +66,24 @@ def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[p
         (item for item in kept if entry(item) in entries),
         key=lambda item: ("first_run" in getattr(item, "fixturenames", ())) == (number != "1"),
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # to import all unit tests takes a process as long as to run a thousand of them
+    which = config.getoption("--share")
+    if not which or collection_path.parent != ROOT / "tests/unit" or not collection_path.match("test_*.py"):
+        return None
+    return str(collection_path.relative_to(ROOT)) not in files_of(which, config.getoption("--quick")) or None
+
+
+@cache
+def files_of(which: str, quick: bool) -> set[str]:
+    """The files of unit tests that a process runs, by recorded durations."""
+    number, _, of = which.partition("/")
+    record = Record.load().stages.get("unit", {})
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/unit").glob("test_*.py"))
+    more = [] if quick else [file + IN_ALL for file in files if file + IN_ALL in record]
+    return share([(group(name), name) for name in (*files, *more)], record, int(of))[int(number) - 1]
 
 
 @pytest.hookimpl(trylast=True)
@@ -77,33 +107,43 @@ def entry(item: pytest.Item) -> str:
     """What a test is recorded as: unit tests, which are many and short, by file; what `all` alone runs, apart."""
     if stage(item) != "unit":
         return item.nodeid
-    return item.nodeid.partition("::")[0] + (" in all" if all_only(item) else "")
+    return item.nodeid.partition("::")[0] + (IN_ALL if all_only(item) else "")
+
+
+def recorded(items: Iterable[pytest.Item]) -> dict[str, bool]:
+    """What tests and their fixtures are recorded as, and whether all that it is of runs in `all` alone."""
+    found: dict[str, bool] = {}
+    for item in items:
+        release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]
+        for name in (entry(item), *(_shared(name, release) for name in getattr(item, "fixturenames", ()))):
+            found[name] = found.get(name, True) and all_only(item)
+    return found
 
 
 class Clock:
-    """Measures tests, and beside them the fixtures that several share."""
+    """Measures tests that pass, and beside them the fixtures that several share."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.took: dict[str, float] = defaultdict(float)
         self.only: dict[str, bool] = {}
+        self.failed: set[str] = set()
         self.inner = [0.0]
         """Seconds in fixtures that are shared, of the test or of the fixture around them."""
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            release = getattr(item, "callspec", None) and item.callspec.params.get("release")  # type: ignore[attr-defined]
-            for name in (entry(item), *(_shared(name, release) for name in getattr(item, "fixturenames", ()))):
-                self.only[name] = self.only.get(name, True) and all_only(item)
+        self.only = recorded(session.items)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        begun = time.monotonic()
+        begun, red = time.monotonic(), item.session.testsfailed
         self.inner = [0.0]
         try:
             return (yield)
         finally:
             self.took[entry(item)] += time.monotonic() - begun - self.inner[0]
+            if item.session.testsfailed > red:
+                self.failed.add(entry(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
@@ -124,7 +164,11 @@ class Clock:
             self.took[name] = max(self.took[name], took - within)
 
     def pytest_sessionfinish(self) -> None:
-        rows = {name: (seconds, self.only.get(name, True)) for name, seconds in self.took.items() if seconds >= 0.01}
+        rows = {
+            name: (seconds, self.only.get(name, True))
+            for name, seconds in self.took.items()
+            if name not in self.failed and (seconds >= 0.01 or is_test(name))
+        }
         self.file.write_text(json.dumps(rows))
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from rigwright import toml
 from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
@@ -116,6 +125,9 @@ class CatalogFile(Frozen):
     envs: dict[CatalogName, EnvKeys] = Field(default_factory=dict)
     plugins: dict[CatalogName, PluginKeys] = Field(default_factory=dict)
     inputs: dict[CatalogName, Input] = Field(default_factory=dict)
+    # variants that hold, by name and by the keys of their engine's kind, with what of each has another name today: each
+    # rig of an inventory reads the catalogues of all of them, and the same text makes the same file (toml.parse)
+    _judged: dict[tuple[str, type[VariantKeys]], tuple[VariantKeys, list[str]]] = PrivateAttr(default_factory=dict)
 
 
 class Unjudged(VariantKeys):
@@ -167,23 +179,29 @@ def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> Eng
 
 
 def _variant(
-    path: Path, name: str, data: object, engines: Mapping[str, object], problems: list[Problem], older: list[str]
+    path: Path, file: CatalogFile, name: str, engines: Mapping[str, object], problems: list[Problem], older: list[str]
 ) -> VariantKeys | None:
     """One variant, by the keys of its engine's kind; None after naming what is wrong with it.
 
     Args:
         path: The file that it stands in.
+        file: What is declared there.
         name: Its own.
-        data: What is declared.
         engines: What is declared as engines, which may have mistakes of their own.
         problems: Gets its mistakes.
         older: Gets what is called by a name of the version before.
     """
+    data = file.variants[name]
     kind = _kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
     model = kind.variant_keys if kind else Unjudged
-    data, said = renamed(model, data, f"variants.{name}.")
+    made, said = file._judged.get((name, model), (None, []))
+    if made is None:
+        data, said = renamed(model, data, f"variants.{name}.")
+        made = _validated(path, ("variants", name), model, data, problems)
+    if made is not None:
+        file._judged[name, model] = made, said
     older += [f"{path}: {line}" for line in said]
-    return _validated(path, ("variants", name), model, data, problems)
+    return made
 
 
 def _foreign_names(
@@ -231,7 +249,7 @@ class Catalog(Frozen):
             Invalid: a mistake in a file, or one name twice in one folder.
         """
         merged: dict[str, dict[str, Any]] = {table: {} for table in CatalogFile.model_fields}
-        places: dict[str, Path] = {}
+        places: dict[str, tuple[Path, CatalogFile]] = {}
         declared: dict[str, object] = {}
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
@@ -251,7 +269,7 @@ class Catalog(Frozen):
                         Problem(str(path), f"{table}.{name}", "is listed twice") for name in added if name in entries
                     ]
                     entries.update(added)
-                places |= dict.fromkeys(read.variants, path)
+                places |= dict.fromkeys(read.variants, (path, read))
                 declared |= read.engines
                 for name, data in read.engines.items():
                     here["engines"][name] = _engine(path, name, data, problems)
@@ -259,11 +277,10 @@ class Catalog(Frozen):
             for table, entries in here.items():
                 merged[table] |= entries
         merged["variants"] = {
-            name: _variant(places[name], name, data, declared, problems, older)
-            for name, data in merged["variants"].items()
+            name: _variant(*places[name], name, declared, problems, older) for name in merged["variants"]
         }
         for name, variant in merged["variants"].items():
-            problems += _foreign_names(str(places[name]), name, variant, merged) if variant else ()
+            problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant else ()
         if problems:
             raise Invalid(problems)
         return cls.model_construct(None, **merged, snapshots=snapshots, renamed=older)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 
 from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
@@ -240,9 +241,15 @@ class Input(Frozen):
         )
 
 
+@cache
+def _provisional(name: str, one: Input) -> Artefact:
+    """Each rig of an inventory has those of all catalogues."""
+    return one.provisional(name)
+
+
 def provisional(inputs: Mapping[CatalogName, Input]) -> Lock:
     """What a lock of these inputs is taken for while it is only being made."""
-    rows = {name: one.provisional(name) for name, one in inputs.items()}
+    rows = {name: _provisional(name, one) for name, one in inputs.items()}
     groups: dict[str, tuple[Artefact, ...]] = {name: (row,) for name, row in rows.items() if inputs[name].grouped}
     return Lock({name: row for name, row in rows.items() if name not in groups}, groups)
 

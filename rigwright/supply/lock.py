@@ -73,14 +73,9 @@ def read(path: Path) -> tuple[Artefact, ...]:
         Invalid: another schema, a mistake in it, fewer rows than it says, or one row twice.
     """
     rows = toml.parse(path, LockFile).artefact
-    seen: set[tuple[str | None, str]] = set()
-    problems = []
-    for row in rows:
-        if (key := _key(row)) in seen:
-            problems.append(_twice(path, row))
-        seen.add(key)
-    if problems:
-        raise Invalid(problems)
+    keys = [*map(_key, rows)]
+    if len(set(keys)) < len(keys):
+        raise Invalid([_twice(path, row) for at, row in enumerate(rows) if keys[at] in keys[:at]])
     return rows
 
 
@@ -177,8 +172,9 @@ class Lock:
                 except Invalid as error:
                     problems += error.problems
                     continue
-                problems += [_twice(path, row) for row in rows if _key(row) in here]
-                here |= {_key(row): row for row in rows}
+                new = {_key(row): row for row in rows}
+                problems += [_twice(path, row) for name, row in new.items() if name in here]
+                here |= new
             artefacts |= {row.name: row for row in here.values() if not row.group}
             ordered = sorted(here.values(), key=lambda row: row.order)
             for group in {row.group for row in ordered if row.group}:

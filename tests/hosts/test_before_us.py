@@ -18,6 +18,7 @@ ROOTS = {"state": "/data/state", "software": "/data/software", "models": "/data/
 THEIRS = ("/data/state/weights/my.gguf", "/data/software/engines/mine/x", "/data/software/tools-old/t")
 
 
+@pytest.mark.all_only
 def test_roots_that_were_there_before_us_keep_what_they_hold(lab: Lab, converged: Host, tmp_path: Path) -> None:
     before = write_inventory(tmp_path / "before", lab, converged)
     assert rigwright("remove", str(before), "--yes").returncode == 0

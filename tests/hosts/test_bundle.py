@@ -154,6 +154,7 @@ def refused(host: Host, inventory: Path, home: Path) -> str:
     return run.said
 
 
+@pytest.mark.all_only
 def test_a_forged_package_is_refused_by_apt_though_the_index_is_right_about_it(
     boot: Boot, first_run: FirstRun, home: Path, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_containers_come_with_their_cards_and_go_without_a_trace(box: Containers
     assert box.held & FOUR == set()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_an_operators_own_containers_have_their_cards_through_a_reload_of_systemd(box: ContainersBox) -> None:
     box.contains(**BOTH)
@@ -100,6 +101,7 @@ def test_an_operators_own_containers_have_their_cards_through_a_reload_of_system
     box.unchanged()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_docker_that_was_there_before_us_is_as_it_was_after_us(box: ContainersBox) -> None:
     box.host.run("apt-get -q update; apt-get -q -y --no-install-recommends install docker.io docker-cli")
@@ -118,6 +120,7 @@ def test_docker_that_was_there_before_us_is_as_it_was_after_us(box: ContainersBo
     assert "docker.io" in box.host.run("apt-mark showmanual").split()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_containers_outlive_the_restarts_of_their_daemon_where_that_is_declared(box: ContainersBox) -> None:
     box.host.run("apt-get -q update; apt-get -q -y --no-install-recommends install docker.io docker-cli")
@@ -143,6 +146,7 @@ def test_containers_outlive_the_restarts_of_their_daemon_where_that_is_declared(
     assert box.host.run("docker inspect -f '{{.State.Pid}}' own") == pid
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox) -> None:
     box.contains(**BOTH)
@@ -161,6 +165,7 @@ def test_the_spec_follows_the_driver_and_the_toolkit_its_lock(box: ContainersBox
     assert (box.spec, box.toolkit) == (NEW[box.system], {NEWER})
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_dockers_own_packages_take_the_place_of_the_distributions_by_consent(box: ContainersBox) -> None:
     one, other = "28.5.1", "28.5.2"
@@ -237,6 +242,7 @@ def test_without_a_network_they_come_from_a_bundle_and_nothing_that_is_forged_do
     assert box.host.run(left) == ""
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_a_blank_host_without_a_network_gets_docker_and_podman_from_a_bundle(
     lab: Lab, release: str, tmp_path: Path
@@ -269,6 +275,7 @@ def test_what_ends_in_the_middle_is_finished_by_the_next_run(box: ContainersBox,
     box.unchanged()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_containers_that_are_not_declared_any_more_are_let_go(box: ContainersBox) -> None:
     box.contains(**BOTH)

@@ -55,6 +55,7 @@ def test_a_second_run_is_refused_with_who_and_what_and_the_deploy_lock_ends_with
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_a_run_whose_connection_is_cut_takes_the_deploy_lock_again(lab: Lab, converged: Host, tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path, lab, converged)
     keep_waiting(converged)

@@ -18,7 +18,7 @@ from tests.hosts.layers import FirstRun
 from tests.hosts.support import check
 
 SAMPLE = 1
-"""Batches of a box that run each time."""
+"""Batches of a box that serves which run each time."""
 BATCHES = {
     box: batches({name: row for name, row in drifts().items() if row.box == box})
     for box in ("serving", "cards", "containers", "watching")
@@ -128,12 +128,14 @@ def test_drifts_of_a_box_that_serves(serving: Grounds, number: int) -> None:
     serving.have("serving", number)
 
 
+@pytest.mark.all_only
 @one_release
 @pytest.mark.parametrize("number", numbers("cards"))
 def test_drifts_of_a_box_with_cards(cards: Grounds, number: int) -> None:
     cards.have("cards", number)
 
 
+@pytest.mark.all_only
 @one_release
 @pytest.mark.parametrize("number", numbers("containers"))
 def test_drifts_of_a_box_with_containers(containers: Grounds, number: int) -> None:
@@ -147,16 +149,19 @@ def test_drifts_of_a_box_that_is_watched(watching: Grounds, number: int) -> None
     watching.have("watching", number)
 
 
+@pytest.mark.all_only
 @one_release
 def test_what_is_harmless_to_a_box_that_serves(serving: Grounds) -> None:
     serving.unminded("serving")
 
 
+@pytest.mark.all_only
 @one_release
 def test_what_is_harmless_to_a_box_with_cards(cards: Grounds) -> None:
     cards.unminded("cards")
 
 
+@pytest.mark.all_only
 @one_release
 def test_what_is_harmless_to_a_box_with_containers(containers: Grounds) -> None:
     containers.unminded("containers")

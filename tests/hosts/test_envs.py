@@ -87,6 +87,7 @@ def test_each_drift_is_seen(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) 
         assert red(inventory) == set(), what
 
 
+@pytest.mark.all_only
 def test_what_is_not_locked_never_gets_there(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
     host = boot()
     inventory = env_box.write(tmp_path, lab, host, made)
@@ -143,6 +144,7 @@ def test_a_power_cut_in_a_step_of_it_leaves_nothing_half_done(
     assert host.run("ls /var/lib/rigwright/build") == ""
 
 
+@pytest.mark.all_only
 def test_two_lie_side_by_side_and_what_nothing_needs_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
     host = boot()
     whole = env_box.write(tmp_path / "one", lab, host, made, keep_generations=2)

@@ -251,6 +251,7 @@ def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Pa
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: Host) -> None:
     units = "cd /etc/systemd/system && for unit in rigwright.target rigwright.slice rigwright-chat.service"
     converged.run(f"{units}; do ln -sf /dev/null $unit; done; systemctl daemon-reload; systemctl stop rigwright-chat")
@@ -265,6 +266,7 @@ def test_units_of_ours_that_are_masked_serve_again(inventory: Path, converged: H
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_a_home_of_the_service_user_is_changed_back_once_nothing_runs_as_it(inventory: Path, converged: Host) -> None:
     converged.run("sed -i '/^rigwright-chat:/s|:/nonexistent:.*|:/srv/x:/bin/sh|' /etc/passwd")
     said = f"the home of the user rigwright-chat is /srv/x, must be {HOME}, and cannot change while it has processes: "

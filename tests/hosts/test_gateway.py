@@ -61,7 +61,6 @@ def started(box: Box) -> str:
     return box.host.run(f"systemctl show --property=MainPID --value {UNITS}")
 
 
-@on_both
 def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
     inventory = box.inventory()
     verdicts = check(inventory)
@@ -74,6 +73,7 @@ def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
     # what clients say that were told to need none: a key that is nothing, or blank
     for key in ("ignored", "sk-"):
@@ -102,6 +102,7 @@ def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
     assert "Access-Control-Allow-Origin" not in other.headers
 
 
+@pytest.mark.all_only
 @on_both
 def test_no_worker_waits_for_a_client_whom_another_one_has(box: Box) -> None:
     # of two that wake for one connection, the second would stand still in accept() with all its streams
@@ -145,6 +146,7 @@ def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_a_days_log_is_put_away_while_streams_go_on(box: Box) -> None:
     status = "/var/lib/logrotate/status"
 
@@ -216,6 +218,7 @@ def working(box: Box) -> float:
     return float(re.findall(r"^llamacpp:requests_processing ([0-9.]+)$", said, re.MULTILINE)[0])
 
 
+@pytest.mark.all_only
 def test_a_client_that_goes_is_gone_for_its_engine_within_a_second(box: Box) -> None:
     stream = box.plain().chat.completions.create(
         model=SLOW, messages=QUESTION, stream=True, max_tokens=16000, extra_body=ENDLESS

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
@@ -96,6 +98,7 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: Lab, converged: Hos
     assert "there is no generation 99" in refused.stderr + refused.stdout
 
 
+@pytest.mark.all_only
 def test_what_a_kept_generation_needs_stays_and_the_rest_goes(lab: Lab, converged: Host, tmp_path: Path) -> None:
     def turn(number: int) -> Path:
         key = tmp_path / f"key{number}"
@@ -163,6 +166,7 @@ def test_remove_takes_off_what_we_put_on_and_nothing_else(
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.all_only
 def test_a_host_whose_weights_are_kept_takes_them_again(
     lab: Lab, converged: Host, inventory: Path, tmp_path: Path
 ) -> None:

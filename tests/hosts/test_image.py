@@ -81,6 +81,7 @@ def test_an_image_is_served_as_its_own_user_without_a_network(box: Box, inventor
     assert red(inventory) == LENT_DISK
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("victim", ["conmon", "the engine", "all"])
 def test_whatever_is_killed_is_started_anew_and_leaves_nothing(
     box: Box, inventory: Path, victim: str, release: str
@@ -136,6 +137,7 @@ DRIFTS = {
 }
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("what", DRIFTS)
 def test_what_is_changed_is_seen_and_its_cure_cures_it(box: Box, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]
@@ -158,6 +160,7 @@ SAID = {
 }
 
 
+@pytest.mark.all_only
 def test_what_the_host_says_of_all_containers_has_no_say_in_it(box: Box, inventory: Path, release: str) -> None:
     for path, text in SAID.items():
         aside = f"mkdir -p $(dirname {path}); [ ! -e {path} ] || mv {path} {path}.aside"
@@ -170,11 +173,13 @@ def test_what_the_host_says_of_all_containers_has_no_say_in_it(box: Box, invento
         box.host.run(f"rm {path}; [ ! -e {path}.aside ] || mv {path}.aside {path}")
 
 
+@pytest.mark.all_only
 def test_it_gets_no_namespaces_of_its_own(box: Box, inventory: Path, release: str) -> None:
     text = "import ctypes; print([ctypes.CDLL(None).unshare(kind) for kind in (0x10000000, 0x20000)])"
     assert box.host.run(f"{PODMAN} exec rigwright-chat python3 -I -c {shlex.quote(text)}").strip() == "[-1, -1]"
 
 
+@pytest.mark.all_only
 def test_a_variant_is_switched_and_the_old_container_is_gone(box: Box, inventory: Path, release: str) -> None:
     before = box.host.run("ls -d /sys/fs/cgroup/rigwright.slice/*/*/libpod-payload-*")
     assert deploy(box.declare("image/other")).status == 0
@@ -186,6 +191,7 @@ def test_a_variant_is_switched_and_the_old_container_is_gone(box: Box, inventory
     assert deploy(box.declare()).status == 0
 
 
+@pytest.mark.all_only
 def test_a_tag_that_moves_moves_nothing_until_it_is_locked(box: Box, inventory: Path, release: str) -> None:
     old = (box.folder / "locks/box.lock.toml").read_text()
     box.push(TWO)
@@ -229,6 +235,7 @@ def refused_by_the_registry(box: Box, inventory: Path) -> None:
     assert box.about()["mark"] == "one"
 
 
+@pytest.mark.all_only
 def test_removal_leaves_podman_as_it_was_found(box: Box, inventory: Path, release: str) -> None:
     done = rigwright("remove", str(inventory), "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -241,6 +248,7 @@ def test_removal_leaves_podman_as_it_was_found(box: Box, inventory: Path, releas
 CLI = "vllm/entrypoints/cli/main.py"
 
 
+@pytest.mark.all_only
 def test_a_file_of_it_is_changed_by_what_is_mounted_over_it(box: Box, inventory: Path, release: str) -> None:
     plain = box.declare()
     assert deploy(plain).status == 0

@@ -15,7 +15,7 @@ from tests.hosts.models import rigwright
 from tests.hosts.support import deploy, main_pid, plan, red, served, until
 from tests.hosts.test_containers import IMAGE
 
-pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]
 UNIT = "rigwright-chat.service"
 FOLDER = "/run/rigwright/containers"
 ENGINES = "/opt/rigwright/engines"
@@ -116,7 +116,6 @@ DRIFTS = {
 }
 
 
-@pytest.mark.all_only  # the same checks see the same of podman's in every run
 @pytest.mark.parametrize("what", DRIFTS)
 def test_what_is_changed_is_seen_and_its_cure_cures_it(box: Box, inventory: Path, what: str, release: str) -> None:
     do, wanted, undo = DRIFTS[what]

@@ -24,6 +24,7 @@ FORGET = "systemctl stop rigwright-chat; rm -rf /srv/models/* /var/lib/rigwright
 ARCHIVE = re.compile(r"(https?://\S+?)/debian/? ")
 
 
+@pytest.mark.all_only
 def test_weights_come_from_the_first_mirror_that_is_up_honest_and_not_slow(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_mirror_of_ones_own_authority_behind_a_proxy(lab: Lab, converged: Host
     assert converged.run("ls /etc/rigwright").split() == ["credentials", "current", "generations"]
 
 
+@pytest.mark.all_only
 def test_tools_come_from_the_first_index_that_is_up_and_honest(
     lab: Lab, converged: Host, tmp_path: Path, wheels: Path
 ) -> None:
@@ -90,6 +92,7 @@ def test_tools_come_from_the_first_index_that_is_up_and_honest(
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_packages_come_from_the_first_archive_that_is_up_and_honest(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     found = ARCHIVE.search(host.run("cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null; true"))

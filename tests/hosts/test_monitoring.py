@@ -21,7 +21,6 @@ from tests.hosts.monitoring_box import TOKEN, all_answer, asks, declared, query,
 from tests.hosts.support import checked, deploy, main_pid, on_both, plan, red, red_lines, until, write_inventory
 from tests.unit.test_monitoring_rules import SERVER, tests_of_rules
 
-pytestmark = pytest.mark.all_only
 # what packages, units and settings of ours are on the host, and what the packages' own scripts make
 TRACES = (
     "ls -d /etc/prometheus /var/lib/prometheus /var/log/prometheus /etc/rigwright/monitoring /etc/default/prometheus* "
@@ -133,6 +132,7 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
     assert gone.splitlines() == [line for line in before.splitlines() if not line.endswith((":8020", ":8000"))]
 
 
+@pytest.mark.all_only
 @on_both
 def test_a_machine_that_serves_nothing_asks(lab: Lab, boot: Boot, release: str, tmp_path: Path) -> None:
     host = boot()
@@ -167,6 +167,7 @@ def test_a_machine_that_serves_nothing_asks(lab: Lab, boot: Boot, release: str, 
     assert host.run(TRACES, check=False) == before
 
 
+@pytest.mark.all_only
 def test_a_box_with_cards_tells_of_them(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> None:
     """Without a driver: what is told of real cards needs real ones."""
     host = boot(first_run.layer, cards=(C3090, C3090))

@@ -27,6 +27,7 @@ def drifting(driven: Box) -> Box:
     return driven
 
 
+@pytest.mark.all_only
 def test_each_drift_turns_its_checks_red_and_its_cure_turns_them_green(
     drifting: Box, subtests: pytest.Subtests
 ) -> None:

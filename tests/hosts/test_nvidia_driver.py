@@ -6,10 +6,9 @@ import pytest
 
 from lab.nvidia import world
 from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
-from tests.hosts.support import deploy, on_both, plan, until
+from tests.hosts.support import deploy, plan, until
 
 
-@on_both
 def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> None:
     box, old = undriven, OLD[undriven.system]
     box.declare(power_w=280, sysctl={"net.ipv4.tcp_fin_timeout": 61}, module_options={"NVreg_EnableResizableBar": 1})
@@ -31,6 +30,7 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> Non
     box.unchanged()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_an_upgrade_moves_the_driver_and_a_rollback_brings_it_back_from_kept_files(driven: Box) -> None:
     box, old, new = driven, OLD[driven.system], NEW[driven.system]
@@ -71,6 +71,7 @@ def test_a_reboot_that_comes_back_on_a_kernel_without_the_module_is_said(driven:
     assert box.red() == set()
 
 
+@pytest.mark.all_only
 def test_a_driver_that_is_not_declared_any_more_is_let_go_and_a_removal_takes_it_off(driven: Box) -> None:
     box = driven
     assert box.held
@@ -102,6 +103,7 @@ def test_a_transaction_that_ends_in_the_middle_is_finished_by_the_next_run(undri
     box.unchanged()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_cards_of_an_operators_own_driver_are_set_too_and_let_go_when_no_longer_declared(driven: Box) -> None:
     box = driven

@@ -20,7 +20,7 @@ from lab.labs import Lab
 from tests.hosts.gateway_box import rigwright
 from tests.hosts.support import CHAT, api_key, deploy, main_pid, served, until, write_inventory
 
-pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
 UNIT = "rigwright-chat.service"
 SILENT = "/run/rigwright/silent/chat"
@@ -94,6 +94,7 @@ def test_one_look_tells_what_is_so(lab: Lab, converged: Host, inventory: Path, t
     assert [(row["instance"], row["state"]) for row in json.loads(done.stdout)[0]["instances"]] == [("chat", "active")]
 
 
+@pytest.mark.all_only
 def test_one_that_cannot_start_has_failed_and_says_why(converged: Host, inventory: Path) -> None:
     converged.run("systemctl stop rigwright-chat")
     path = converged.run("tail -n 1 /etc/rigwright/current/weights/chat 2>/dev/null || true").strip()
@@ -113,6 +114,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: Host, inventor
     until(lambda: served(converged), "it serves again")
 
 
+@pytest.mark.all_only
 def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Host, inventory: Path) -> None:
     before = converged.run("systemctl show -P InvocationID rigwright-chat")
     done = rigwright("verify", str(inventory), "--json")
@@ -133,6 +135,7 @@ def test_what_it_can_do_is_asked_at_its_socket_and_leaves_nothing(converged: Hos
     assert key not in converged.run("journalctl --no-pager -o cat -b")
 
 
+@pytest.mark.all_only
 def test_what_it_bears_is_seen_under_the_deploy_lock(converged: Host, inventory: Path) -> None:
     done = rigwright("stress", str(inventory), "--json")
     (one,) = json.loads(done.stdout)["hosts"][0]["instances"]
@@ -149,6 +152,7 @@ def test_what_it_bears_is_seen_under_the_deploy_lock(converged: Host, inventory:
     assert held.returncode == 2, held.stdout
 
 
+@pytest.mark.all_only
 def test_clients_of_a_gateway_come_through_it(lab: Lab, converged: Host, tmp_path: Path) -> None:
     address = str(converged.connection["ssh_hostname"])
     listeners = {

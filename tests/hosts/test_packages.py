@@ -130,6 +130,7 @@ def fleet(lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path) -> Iterator
         outside.go_on.set()
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_four_boxes_draw_packages_once_and_go_on_after_a_kill_and_a_cut(fleet: Fleet) -> None:
     total = sum(SIZES)

@@ -192,6 +192,7 @@ def compiled_box(folder: Path, lab: Lab, host: Host, patches: str = "", server: 
     return inventory
 
 
+@pytest.mark.all_only
 def test_a_source_is_compiled_as_it_is_patched(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     plain = compiled_box(tmp_path / "plain", lab, host)

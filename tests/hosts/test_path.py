@@ -160,6 +160,7 @@ def test_an_instance_that_is_not_declared_any_more_is_gone(lab: Lab, converged: 
     assert red(one) == set()
 
 
+@pytest.mark.all_only
 def test_two_instances_can_swap_their_ports(lab: Lab, converged: Host, tmp_path: Path) -> None:
     def both(chat: int, two: int) -> Path:
         variant = "llamacpp/demo"

@@ -95,6 +95,7 @@ def speaks(inventory: Path, word: str = "louder-serve") -> str:
     return said("shell", str(inventory), "small", word)
 
 
+@pytest.mark.all_only
 def test_it_comes_is_exchanged_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
     host = boot()
     box = Plugged(lab, host, made, tmp_path)
@@ -142,6 +143,7 @@ SAID = {
 }
 
 
+@pytest.mark.all_only
 def test_what_is_no_plugin_of_its_description_never_gets_there(
     lab: Lab, boot: Boot, made: Ground, tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_what_is_no_plugin_of_its_description_never_gets_there(
     assert box.folders == set()
 
 
+@pytest.mark.all_only
 def test_a_deploy_that_is_killed_while_it_is_exchanged_leaves_the_older_one(
     lab: Lab, boot: Boot, made: Ground, tmp_path: Path
 ) -> None:

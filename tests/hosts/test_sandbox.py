@@ -74,7 +74,6 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inv
     assert main_pid(converged, CARRIER) == carrier
 
 
-@on_both
 def test_what_an_instance_writes_fills_nothing_that_is_the_hosts(converged: Host, inventory: Path) -> None:
     """A full /run keeps systemd from reading units and from starting jobs, and so every deploy away."""
     folder = str(Path(SOCKET).parent)

@@ -95,6 +95,7 @@ def test_a_box_gets_another_ones_weights_and_nothing_is_left_of_it(
     assert web(converged) == ""
 
 
+@pytest.mark.all_only
 def test_an_nginx_that_was_there_before_us_goes_on(lab: Lab, converged: Host, tmp_path: Path) -> None:
     converged.run("apt-get -q update && apt-get -q -y --no-install-recommends install nginx")
     until(lambda: web(converged), "the operator's nginx")

@@ -183,7 +183,7 @@ def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: 
 
 
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
-@pytest.mark.parametrize("kind", ["controller", "host"])
+@pytest.mark.parametrize("kind", ["controller", pytest.param("host", marks=pytest.mark.all_only)])
 def test_a_deploy_cut_off_at_an_operation_of_each_kind_is_finished_by_the_next_run(
     lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path, kind: str, subtests: pytest.Subtests
 ) -> None:

@@ -28,8 +28,6 @@ from tests.hosts.layers import FirstRun
 from tests.hosts.support import deploy, red, until
 from tests.locks import lock_text
 
-pytestmark = pytest.mark.all_only
-
 BROKEN = "broken-rig"
 # Of the model whose answers take a while, as tests/hosts/gateway_box.py has it; and one that does not start.
 VARIANTS = f"""
@@ -201,7 +199,9 @@ def generation(box: Box) -> str:
     return box.host.run("readlink /etc/rigwright/current")
 
 
-@pytest.mark.parametrize("room", [True, False], ids=["beside", "in its place"])
+@pytest.mark.parametrize(
+    "room", [True, pytest.param(False, marks=pytest.mark.all_only)], ids=["beside", "in its place"]
+)
 def test_nobody_loses_an_answer_while_another_variant_comes(box: Box, room: bool) -> None:
     lock(box, told=room)
     inventory = declared(box)
@@ -228,6 +228,7 @@ def test_nobody_loses_an_answer_while_another_variant_comes(box: Box, room: bool
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> None:
     lock(box, told=False)
     inventory = declared(box)
@@ -247,6 +248,7 @@ def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> Non
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: Box) -> None:
     lock(box, told=False)
     inventory = declared(box)
@@ -268,6 +270,7 @@ def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: Box) -> No
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box) -> None:
     inventory = declared(box)
     assert deploy(inventory).status == 0
@@ -288,6 +291,7 @@ def test_once_leaves_the_file_and_status_says_so_until_the_next_deploy(box: Box)
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_one_that_does_not_answer_beside_the_old_one_costs_nobody_anything(box: Box) -> None:
     lock(box, told=True)
     inventory = declared(box)
@@ -303,6 +307,7 @@ def test_one_that_does_not_answer_beside_the_old_one_costs_nobody_anything(box: 
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_an_activation_that_is_killed_while_both_run_leaves_the_old_one(box: Box) -> None:
     lock(box, told=True)
     inventory = declared(box)
@@ -324,6 +329,7 @@ def test_an_activation_that_is_killed_while_both_run_leaves_the_old_one(box: Box
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_one_that_is_killed_in_the_middle_is_finished_by_the_same_again(box: Box) -> None:
     inventory = declared(box)
     assert deploy(inventory).status == 0

@@ -102,6 +102,7 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(hub: Models, converged: Ho
     assert converged.run("find /srv/models -name '*.part' -o -name '.hub*' -o -name '.progress.json'") == ""
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: Models, converged: Host) -> None:
     commit = hub.publish()
@@ -133,6 +134,7 @@ def test_what_changes_later_is_found_and_only_that_is_fetched_again(hub: Models,
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(hub: Models, converged: Host) -> None:
     old = hub.publish()
@@ -162,6 +164,7 @@ def test_another_commit_comes_beside_and_the_old_one_goes_when_it_is_asked_for(h
     assert deploy(hub.inventory(converged, keep_generations=1)).changed == []
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: Models, converged: Host) -> None:
     commit = hub.publish()
@@ -179,6 +182,7 @@ def test_files_that_were_placed_by_hand_are_taken_and_nothing_is_fetched(hub: Mo
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_a_token_opens_a_gated_repository_and_stays_nowhere(lab: Lab, converged: Host, tmp_path: Path) -> None:
     authority, server = certificate(tmp_path, lab.gateway)
@@ -208,6 +212,7 @@ def _open_with_a_token(hub: Models, converged: Host, tmp_path: Path, authority: 
     assert not (tmp_path / "box" / "locks" / "mine.lock.toml").read_text().count(SECRET)
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_when_a_peer_dies_in_the_middle_the_hub_goes_on_from_there(hub: Models, lab: Lab, converged: Host) -> None:
     commit = hub.publish()
@@ -226,6 +231,7 @@ def test_when_a_peer_dies_in_the_middle_the_hub_goes_on_from_there(hub: Models, 
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 @pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 def test_one_box_fetches_for_all_and_when_it_dies_the_hub_goes_on(
     hub: Models, lab: Lab, converged: Host, boot: Boot, first_run: FirstRun

@@ -11,6 +11,7 @@ from pathlib import Path
 # has made a thread of the other kind by then waits for ever, and whether it has would depend on the files' order.
 import pyinfra_cli  # noqa: F401
 import pytest
+from gevent import get_hub
 
 from cli.bundling import packages
 from cli.resolving import web
@@ -28,6 +29,11 @@ from tests.unit.shelf import Shelf
 # pip is not asked for its index, which takes longer than most tests
 NO_INDEX = "http://127.0.0.1:9/simple"
 SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
+
+
+# Its loop takes this signal up with the first process that it watches, which may have ended before: it would be waited
+# for without end.
+get_hub().loop.install_sigchld()
 
 
 @pytest.fixture

@@ -3,6 +3,10 @@
 The subprocess module that tests find is gevent's, which forks: in a process that has imported everything that takes
 longer than most programs run. A test whose program asks a server of this process needs it all the same, for nothing
 else goes on here meanwhile.
+
+gevent replaces os.posix_spawn and os.waitpid, too: a wait is for a signal then, which its loop takes up with the first
+process that it watches. The first program of a test run or of a plugin of pytest could have ended before, and was
+waited for without end. So both are the system's own here.
 """
 
 from __future__ import annotations
@@ -12,6 +16,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import CalledProcessError, CompletedProcess
+
+from gevent.monkey import get_original
+
+_spawn, _wait = get_original("os", ["posix_spawn", "waitpid"])
 
 
 def run(
@@ -32,8 +40,8 @@ def run(
         program = shutil.which(command[0], path=variables.get("PATH", os.defpath))
         if program is None:
             raise FileNotFoundError(command[0])
-        pid = os.posix_spawn(program, list(map(str, command)), variables, file_actions=places)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        pid = _spawn(program, list(map(str, command)), variables, file_actions=places)
+        status = os.waitstatus_to_exitcode(_wait(pid, 0)[1])
         out, error = (_read(stream) for stream in streams[1:])
     finally:
         for stream in streams:

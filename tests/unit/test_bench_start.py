@@ -29,3 +29,8 @@ def test_waiting_takes_no_processor() -> None:
 def test_a_verb_that_fails_says_what_it_said() -> None:
     with pytest.raises(Failed, match="no such host"):
         verb("import sys; print('at first'); sys.exit('no such host')").run()
+
+
+def test_a_program_is_found_on_the_path_as_a_shell_finds_it() -> None:
+    seconds, _, _ = Verb(Row("verb", 0, ""), ["env", "ASKED=1", "sh", "-c", "exec [ $ASKED = 1 ]"], ()).run()
+    assert seconds > 0

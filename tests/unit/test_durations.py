@@ -51,7 +51,16 @@ def test_tests_of_one_file_on_one_release_stay_together() -> None:
     assert second == {name for name in names if "debian-13" in name}
 
 
-def test_a_test_that_was_never_recorded_counts_as_one_in_the_middle() -> None:
+def test_what_all_alone_runs_of_a_file_of_unit_tests_stays_with_the_file() -> None:
+    record = {"tests/unit/test_a.py": Took(40, 40, False), "tests/unit/test_a.py in all": Took(30, 30, True)}
+    record |= {"tests/unit/test_b.py": Took(50, 50, False)}
+    assert share([(group(name), name) for name in record], record) == [
+        {"tests/unit/test_a.py", "tests/unit/test_a.py in all"},
+        {"tests/unit/test_b.py"},
+    ]
+
+
+def test_a_test_that_was_never_recorded_counts_as_a_usual_one() -> None:
     record = took(a=30, b=20, c=10)
     items = [(group(name), name) for name in [*record, "tests/new.py::test"]]
     assert share(items, record) == [
@@ -77,6 +86,34 @@ def test_what_was_measured_takes_the_place_of_what_was_there() -> None:
     }
     assert new.with_measured("types", {}, whole=False).stages["hosts"] == new.stages["hosts"]
     assert "more.py" not in old.with_measured("hosts", {"a.py": (2, False)}, whole=True).stages["hosts"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_where_something_failed_what_was_not_measured_is_kept(whole: bool) -> None:
+    old = Record({"hosts": {"a.py": Took(1, 0, False), "red.py": Took(9, 8, False), "more.py": Took(5, 5, True)}})
+    new = old.with_measured("hosts", {"a.py": (2, False)}, whole, failed=True)
+    assert new.stages["hosts"] == {**old.stages["hosts"], "a.py": Took(2, 1, False)}
+
+
+def test_a_record_is_of_what_there_is_now() -> None:
+    old = Record(
+        {"hosts": {**took(a=10, b=30, gone=80), "fixture x": Took(7, 7, False), "fixture y": Took(5, 5, True)}}
+    )
+    there = {"tests/a.py::test": True, "tests/b.py::test": False, "tests/new.py::test": False}
+    assert old.of("hosts", {**there, "fixture x": True, "fixture new": False}).stages["hosts"] == {
+        "tests/a.py::test": Took(10, 10, True),
+        "tests/b.py::test": Took(30, 30, False),
+        "tests/new.py::test": Took(40, 0, False),
+        "fixture x": Took(7, 7, True),
+    }
+    assert old.of("unit", {"tests/unit/test_new.py": False}).stages["unit"] == {
+        "tests/unit/test_new.py": Took(1, 0, False)
+    }
+
+
+def test_tests_of_a_file_are_named_together() -> None:
+    rows = {f"tests/a.py::test_{n}": Took(10.0 + n, 10.0, False) for n in range(4)} | took(b=5)
+    assert Record({"hosts": rows}).grown(whole=False) == ["tests/a.py: 40.0 s before, 46.0 s now"]
 
 
 def test_nothing_has_grown_at_the_first_recording() -> None:
@@ -105,7 +142,7 @@ def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.Monk
     assert whole.added() == 120 - 85
 
 
-def test_the_five_that_grew_most_are_named_and_what_all_alone_runs_only_where_it_counts(
+def test_the_five_files_that_grew_most_are_named_and_what_all_alone_runs_only_where_it_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = {f"{n}.py": Took(10.0 + n, 10.0, False) for n in range(1, 8)} | {"only.py": Took(90.0, 1.0, True)}
@@ -119,11 +156,7 @@ def test_the_five_that_grew_most_are_named_and_what_all_alone_runs_only_where_it
     assert not [line for line in record.over_budget() if "only.py" in line]
 
 
-def test_what_tests_share_does_not_count_as_a_test_in_the_middle() -> None:
+def test_what_tests_share_does_not_count_as_a_usual_test() -> None:
     record = took(a=30, b=20, c=10) | dict.fromkeys(("fixture x", "fixture y", "fixture z"), Took(900, 900, False))
     items = [(group(name), name) for name in [*took(a=0, b=0, c=0), "tests/new.py::test"]]
     assert share(items, record)[0] == {"tests/a.py::test", "tests/c.py::test"}
-
-
-def test_what_is_recorded_is_within_the_budgets() -> None:
-    assert Record.load().over_budget() == []

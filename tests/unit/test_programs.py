@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from subprocess import CalledProcessError
 
@@ -29,3 +30,24 @@ def test_a_program_is_looked_for_where_it_would_look_itself(tmp_path: Path) -> N
     assert programs.run(["only-here"], env={"PATH": path}).stdout == "found\n"
     with pytest.raises(FileNotFoundError, match="only-here"):
         programs.run(["only-here"])
+
+
+# in an interpreter that has watched no process yet, each of which has ended before anybody can watch it
+FIRST = """
+import time
+from gevent import monkey, os
+monkey.patch_all()
+spawn = os._raw_posix_spawn
+def ended(*words, **places):
+    pid = spawn(*words, **places)
+    time.sleep(0.2)
+    return pid
+os._raw_posix_spawn = ended
+from tests.unit import programs
+print(programs.run(["echo", "ended"]).stdout, end="")
+"""
+
+
+def test_the_first_program_of_an_interpreter_is_not_waited_for_without_end() -> None:
+    done = programs.run(["timeout", "60", sys.executable, "-c", FIRST])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")

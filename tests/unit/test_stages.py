@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from click.testing import CliRunner
 
 from cli import test
+from cli.durations import IN_ALL, PROCESSES, Record, Took, is_test
 from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
 from rigwright.inventory import ROOT
 from tests.conftest import entry
@@ -22,13 +26,42 @@ import json, sys, pytest
 class Seen:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, session, items):
-        from tests.conftest import all_only, selected
+        from tests.conftest import all_only, recorded, selected
+        found.append(recorded(items))
         found.append({item.nodeid: all_only(item) for item in items})
         found.extend([item.nodeid for item in selected(items, *which)] for which in json.loads(sys.argv[2]))
 found = []
 pytest.main([sys.argv[1], "--collect-only", "-q"], plugins=[Seen()])
 print(json.dumps(found), file=sys.stderr)
 """
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What there is of a stage."""
+
+    recorded: dict[str, bool]
+    """Test or fixture, as it is recorded -> whether it runs in `all` alone."""
+    every: dict[str, bool]
+    whole: list[list[str]]
+    """What each process of `all` runs."""
+    quick: list[list[str]]
+
+
+@lru_cache
+def collected(stage: str) -> Collected:
+    """Collect a stage's tests as its processes do, in one process for all of them."""
+    folder = STAGES[stage].folder
+    commands = [command for given in (True, False) for command in shares(STAGES[stage], given, ROOT, ROOT)]
+    assert {command[-1] for command in commands} == {folder}
+    options = [
+        ("--quick" in command, next(word for word in command if word.startswith("--share")).partition("=")[2])
+        for command in commands
+    ]
+    program = [sys.executable, "-c", PROGRAM, folder, json.dumps(options)]
+    said = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stderr
+    recorded, every, *parts = json.loads(said.splitlines()[-1])
+    return Collected(recorded, every, parts[:PROCESSES], parts[PROCESSES:])
 
 
 @pytest.mark.parametrize(
@@ -40,19 +73,27 @@ print(json.dumps(found), file=sys.stderr)
         if stage.folder
     ],
 )
-def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: str, tmp_path: Path) -> None:
-    whole, quick = (shares(STAGES[stage], given, tmp_path, tmp_path) for given in (True, False))
-    options = [
-        ("--quick" in command, next(word for word in command if word.startswith("--share")).partition("=")[2])
-        for command in (*whole, *quick)
-    ]
-    assert {command[-1] for command in (*whole, *quick)} == {STAGES[stage].folder}
-    program = [sys.executable, "-c", PROGRAM, STAGES[stage].folder, json.dumps(options)]
-    said = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stderr
-    every, *rest = json.loads(said.splitlines()[-1])
-    assert every
-    assert sorted(name for part in rest[: len(whole)] for name in part) == sorted(every)
-    assert sorted(name for part in rest[len(whole) :] for name in part) == sorted(n for n in every if not every[n])
+def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: str) -> None:
+    there = collected(stage)
+    assert there.every
+    assert sorted(name for part in there.whole for name in part) == sorted(there.every)
+    quick = sorted(name for name, all_only in there.every.items() if not all_only)
+    assert sorted(name for part in there.quick for name in part) == quick
+
+
+def test_what_there_is_now_keeps_within_the_budgets() -> None:
+    """Files that grew, or that nobody has recorded yet, are named where it does not."""
+    record = Record.load()
+    files = {str(path.relative_to(ROOT)): False for path in (ROOT / "tests/unit").glob("test_*.py")}
+    unit = record.stages["unit"]
+    files |= {
+        name: took.all_only for name, took in unit.items() if not is_test(name) or name.removesuffix(IN_ALL) in files
+    }
+    # what `all` alone runs counts once `test all --record` has seen it
+    hosts = {n: only for n, only in collected("hosts").recorded.items() if not only or n in record.stages["hosts"]}
+    now = record.of("hosts", hosts).of("unit", files)
+    print(f"{now.total(whole=False) / 60:.1f} min, {now.total(whole=True) / 60:.1f} for all of it")
+    assert now.over_budget() == []
 
 
 @pytest.mark.parametrize(
@@ -112,9 +153,76 @@ def test_what_both_processes_made_is_counted_where_it_was_made(tmp_path: Path, m
         return False
 
     monkeypatch.setattr(test, "_run", ran)
-    assert test.measured("hosts", True, [], tmp_path) == {
+    took = {
         "a.py::test": (30.0, False),
         "b.py::test": (40.0, True),
         "fixture first_run": (60.0, False),
         "fixture home": (9.0, False),
     }
+    assert test.measured("hosts", True, [], tmp_path) == (took, False)
+
+
+def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ran(commands: list[list[str]]) -> bool:
+        asked.append(commands[0][-1])
+        for command in commands:
+            for word in command:
+                if word.startswith("--measure="):
+                    name = f"{command[-1]}/test_a.py::test{len(asked)}"
+                    Path(word.partition("=")[2]).write_text(json.dumps({name: (30.0, False)}))
+        return asked[-1] == "tests/unit"
+
+    monkeypatch.setattr(test, "_run", ran)
+    file = tmp_path / "durations.json"
+    old = Record({"unit": {"tests/unit/test_red.py": Took(5, 5, False)}})
+    old.save(file)
+    monkeypatch.setattr(Record.load.__func__, "__defaults__", (file,))  # type: ignore[attr-defined]
+    monkeypatch.setattr(Record.save, "__defaults__", (file,))
+    done = CliRunner().invoke(test.test, ["unit", "hosts", "--record"])
+    assert (done.exit_code, asked) == (1, ["tests/unit", "tests/hosts"])
+    assert "unit: failed" in done.output
+    found = Record.load(file).stages
+    assert set(found["unit"]) == {"tests/unit/test_red.py", "tests/unit/test_a.py::test1"}
+    assert set(found["hosts"]) == {"tests/hosts/test_a.py::test2"}
+    asked.clear()
+    assert CliRunner().invoke(test.test, ["unit", "hosts"]).exit_code == 1
+    assert asked == ["tests/unit"]
+
+
+MIXED = """
+import time
+import pytest
+@pytest.mark.parametrize("red", [True, False])
+def test_both(red):
+    time.sleep(0.02)
+    assert not red
+def test_parts(subtests):
+    with subtests.test("one"):
+        assert 0
+def test_good():
+    pass
+"""
+
+
+def test_a_test_that_fails_is_not_measured(tmp_path: Path) -> None:
+    tests = tmp_path / "tests" / "hosts"
+    tests.mkdir(parents=True)
+    (tests / "test_mixed.py").write_text(MIXED)
+    file = tmp_path / "took"
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conftest",
+        f"--measure={file}",
+        "--rootdir",
+        tmp_path,
+        tests,
+    ]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {name.partition("::")[2] for name in json.loads(file.read_text())} == {"test_both[False]", "test_good"}

@@ -1,0 +1,18 @@
+"""`rigwright bench start`, over one host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.bench.conftest import RELEASE
+from tests.bench.support import bench
+
+
+def test_verbs_that_change_nothing_are_timed(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    bench("start", "--release", RELEASE, "--hosts", "1", "--runs", "1", "--json", file)
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["verb"] for row in rows] == ["--help", "validate", "status", "plan", "deploy"]
+    assert all(min(row["seconds"]) > 0 and row["peak_bytes"] > 1e6 for row in rows)
+    assert [row["sessions"] > 0 for row in rows] == [False, False, True, True, True]
