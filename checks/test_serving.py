@@ -24,6 +24,7 @@ from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import environment, strange
+from rigwright.types import memory
 
 # Services and sockets that a rig may have had before.
 NAMED = re.compile(
@@ -215,15 +216,3 @@ def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
 def _first(started: Started) -> list[str]:
     """What it has said when it was first started from what it was started from now; nothing where nobody knows."""
     return started.first[1:] if started.first[:1] == started.lines[:1] else []
-
-
-def memory(declared_: str, host_kib: int) -> int:
-    """An amount of memory as systemd reads it, in bytes.
-
-    Args:
-        declared_: As in `rigwright.types.MemorySize`.
-        host_kib: The host's, KiB.
-    """
-    if declared_.endswith("%"):
-        return host_kib * 1024 * int(declared_[:-1]) // 100
-    return int(declared_[:-1]) << {"M": 20, "G": 30, "T": 40}[declared_[-1]]
