@@ -114,15 +114,17 @@ def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, ru
 
 @check(
     "S09",
-    "stopping the instance leaves no process behind",
+    "stopping the instance leaves no process or shared memory behind",
     severity="high",
-    why="a worker that outlives its service keeps its memory",
+    why="a worker that outlives its service keeps its memory, and so does what lies in /dev/shm",
 )
 def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
     none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
+    left = "remove it: no instance of this rig sees the host's /dev/shm"
+    none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
 
 
 @check(
