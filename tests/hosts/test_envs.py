@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,31 +71,6 @@ def test_it_comes_and_stays(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) 
 
 def _series(version: str) -> str:
     return f"python{version.rpartition('.')[0]}"
-
-
-LEFT = "systemctl list-units --plain --no-legend 'rigwright_shell-*'"
-
-
-@pytest.mark.all_only
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_a_shell_runs_ends_with_it_however_that_ends(
-    lab: Lab, boot: Boot, made: Ground, tmp_path: Path, end: signal.Signals
-) -> None:
-    host = boot()
-    inventory = env_box.write(tmp_path, lab, host, made)
-    assert deploy(inventory).status == 0
-    words = [sys.executable, "-m", "cli", "shell", str(inventory), "small", "sh", "-c", "echo begun; sleep 1000"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout and running.stderr
-        assert running.stdout.readline() == b"begun\n"
-        assert host.run(LEFT) != ""
-        running.send_signal(end)
-        status = running.wait(30)
-        complaint = running.stderr.read().decode()
-    assert status == (130 if end is signal.SIGINT else -end)
-    assert complaint.strip() == ""
-    until(lambda: host.run(LEFT) == "", "without what it ran")
-    assert host.run("pgrep -f 'sleep 1000' || true") == ""
 
 
 @pytest.mark.all_only
