@@ -153,16 +153,21 @@ class Contest:
         at = one.instance.socket if way == OTHER else one.places[way]
         return {"at": at, "key_file": one.key_file, "path": one.completions}
 
-    def serve(self, process: str) -> float:
-        """Serve it by a new process and nothing beside it: that of its UNIT, or of `against`. Returns after how many
-        seconds it was ready; the bare one is by its health alone, and by no answer.
+    def serve(self, process: str, *, alone: bool = True) -> float:
+        """Serve it by a new process: that of its UNIT, or of `against`. Returns after how many seconds it was ready;
+        the bare one is by its health alone, and by no answer.
+
+        Args:
+            process: Which one.
+            alone: Whether what serves already is stopped before.
 
         Raises:
             NotMeasured: it does not come up, or the deploy lock is lost.
         """
         if self.deploy_lock.lost:
             raise NotMeasured(f"the deploy lock is gone: {self.deploy_lock.lost}")
-        self.stop(*self.units, BARE_UNIT)
+        if alone:
+            self.stop(*self.units, BARE_UNIT)
         began = time.monotonic()
         if process == BARE:
             self._start_bare()

@@ -44,6 +44,8 @@ WHICH = {
 }
 ENGINES, MODELS = "/opt/rigwright/engines", "/srv/models"
 PEER = "/var/tmp/bench-envs"
+NICE = 5
+"""The priority of our jobs."""
 FORGET = f"rm -rf {ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* /var/lib/rigwright/weights/*"
 
 
@@ -202,7 +204,9 @@ def _uv(world: World, host: Host, rows: Sequence[Artefact]) -> float:
     host.run(f"{uv} --no-config venv -q --python {ENGINES}/bench-*/env/bin/python {PEER}/env 2>&1")
     words = ["pip", "sync", "-q", "--require-hashes", "--no-build", "--compile-bytecode", "--link-mode=hardlink"]
     words += [f"--default-index={world.source.index.url}", f"--python={PEER}/env", f"--cache-dir={PEER}/cache"]
-    seconds = _timed(host, f"{uv} --no-config {shlex.join([*words, f'{PEER}/asked.txt'])} && sync -f {PEER}")
+    # jobs give way to what is served: beside other work, a peer at another priority would be another machine's
+    command = f"nice -n {NICE} {uv} --no-config {shlex.join([*words, f'{PEER}/asked.txt'])} && sync -f {PEER}"
+    seconds = _timed(host, command)
     host.run(f"rm -rf {PEER}")
     return seconds
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
+from bench.interval import Interval, interval
+
 # outside of any sandbox, over a socket, or in its place another instance's unit over its own; the unit over its socket;
 # the same through the port that systemd holds for it
 BARE, OTHER, UNIT, PORT = "bare", "other", "unit", "port"
@@ -208,12 +210,24 @@ class Report:
             tuple(one.first_s - other.first_s for one, other in both),
         )
 
+    def interval(self, streams: int, way: str) -> Interval | None:
+        """How sure the ratio of `pairs` is. Unit and port are one process, asked alternately: each pair counts. Others
+        are two processes that are started anew in each round: each round counts.
+        """
+        ratios = self.pairs(streams, way).ratios
+        rounds = len(ratios) if way == PORT else max(len(taken) for taken in (*self.starts.values(), [0.0]))
+        each = max(len(ratios) // rounds, 1)
+        return interval([ratios[at : at + each] for at in range(0, len(ratios), each)])
+
     def as_json(self) -> str:
         """For programs."""
-        beside = {
-            f"{way}_by_{other}": {str(count): self.pairs(count, way).as_json() for count in self.streams}
-            for way, other in self.beside.items()
-        }
+        beside: dict[str, dict[str, object]] = {}
+        for way, other in self.beside.items():
+            found = {count: (self.pairs(count, way), self.interval(count, way)) for count in self.streams}
+            beside[f"{way}_by_{other}"] = {
+                str(count): {**pairs.as_json(), "interval": sure.as_json() if sure else None}
+                for count, (pairs, sure) in found.items()
+            }
         said = {
             "date": self.date,
             "machine": asdict(self.machine),

@@ -1,9 +1,10 @@
 """What the sandbox and the port cost: an instance as its unit serves it, beside the same command line bare; or what an
 image costs, or another variant, beside another instance of the same host.
 
-The two take turns, for a card's memory may not hold both; each turn is a new process, and how long it takes until it is
-ready is noted, too. The unit's is asked over its socket and through its port alternately, load by load. Trust the
-ratios: what else the host does is on both sides. Whoever asks the instance meanwhile is in its figures, and gets no
+The two take turns, for a card's memory may not hold both; where it does, both may be up at once and be asked load by
+load. Each turn is a new process, and how long it takes until it is ready is noted, too. The unit's is asked over its
+socket and through its port alternately. Trust the ratios as far as their interval goes: what else the host does is on
+both sides, and not always at the same time. Whoever asks the instance meanwhile is in its figures, and gets no
 answer while it is stopped.
 """
 
@@ -37,6 +38,8 @@ def measure(
     rounds: int,
     say: Callable[[str], None],
     other: Instance | None = None,
+    *,
+    together: bool = False,
 ) -> Report:
     """Put the same loads on all ways of serving, in turns.
 
@@ -50,6 +53,8 @@ def measure(
         rounds: How often each process has its turn.
         say: Told what is under way.
         other: Another one of the host's, to be asked in place of the bare process.
+        together: Whether both processes are up at once, and are asked in turns load by load: what the host does in one
+            minute and not in the next is on both sides. Its memory has to hold both.
 
     Raises:
         NotMeasured: an instance does not run or does not come up, or answers something else than was asked for.
@@ -63,24 +68,35 @@ def measure(
         # processes in the order of their turns, and the ways in which each is asked
         ways = {UNIT: (UNIT, PORT), found.against: (found.against,)}
         rows = {(count, way): Row(count, way) for count in streams for way in (found.against, UNIT, PORT)}
-        turns = [(number, process) for number in range(rounds) for process in ways]
+        turns = list(_turns(tuple(ways), rounds, together))
         starts: dict[str, list[float]] = {process: [] for process in ways}
         warm = Asked("", "", slots, slots, 1, PROMPT, tokens, seed=0)
-        for done, (number, process) in enumerate(turns):
-            turn = f"round {number + 1} of {rounds}, {process} (turn {done + 1} of {len(turns)})"
+        for done, (number, processes) in enumerate(turns):
+            turn = f"round {number + 1} of {rounds}, {' and '.join(processes)} (turn {done + 1} of {len(turns)})"
             say(f"{turn}: starting")
-            starts[process].append(found.serve(process))
+            for process in processes:
+                starts[process].append(found.serve(process, alone=process == processes[0]))
             say(f"{turn}: warming up")
-            for way in ways[process]:
+            asked_in = [way for process in processes for way in ways[process]]
+            for way in asked_in:
                 _load(found, way, warm)
             for count in streams:
                 say(f"{turn}: {count} streams x {requests} requests on {slots} slots, {loads} times")
                 asked = replace(warm, streams=count, requests=requests)
-                for way, load in _loads(found, ways[process], asked, range(number * loads, (number + 1) * loads)):
+                for way, load in _loads(found, asked_in, asked, range(number * loads, (number + 1) * loads)):
                     rows[count, way].loads.append(load)
         machine = _machine(box, instance, found)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return Report(now, machine, PROMPT, tokens, requests, list(rows.values()), starts)
+
+
+def _turns(processes: tuple[str, ...], rounds: int, together: bool) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The number of its round and the processes of each turn. Who is first changes from round to round: a host that
+    gets slower, or a card that gets hot, is on both sides.
+    """
+    for number in range(rounds):
+        ordered = processes[::-1] if number % 2 else processes
+        yield from [(number, ordered)] if together else [(number, (one,)) for one in ordered]
 
 
 def _slots(instance: Instance, tokens: int) -> int:

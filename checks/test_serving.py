@@ -24,6 +24,7 @@ from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import environment, strange
+from rigwright.types import memory
 
 # Services and sockets that a rig may have had before.
 NAMED = re.compile(
@@ -113,15 +114,17 @@ def test_sees_its_cards(survey: Survey, facts: HostFacts, instance: Instance, ru
 
 @check(
     "S09",
-    "stopping the instance leaves no process behind",
+    "stopping the instance leaves no process or shared memory behind",
     severity="high",
-    why="a worker that outlives its service keeps its memory",
+    why="a worker that outlives its service keeps its memory, and so does what lies in /dev/shm",
 )
 def test_stop_takes_all(survey: Survey, instance: Instance) -> None:
     expect(survey.read(UNITS).value(instance.unit, "KillMode"), "control-group", DEPLOY)
     stray = [one for one in survey.read(PROCESSES).others if one.what.startswith("runs from")]
     told = [f"process {one.pid} ({' '.join(one.words)[:80]}) {one.what}" for one in stray]
     none(told, "only engines run by this rig's units", "kill it: no unit of this rig started it")
+    left = "remove it: no instance of this rig sees the host's /dev/shm"
+    none(survey.read(PROCESSES).shared, "nothing of a service user's in the host's /dev/shm", left)
 
 
 @check(
@@ -215,15 +218,3 @@ def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
 def _first(started: Started) -> list[str]:
     """What it has said when it was first started from what it was started from now; nothing where nobody knows."""
     return started.first[1:] if started.first[:1] == started.lines[:1] else []
-
-
-def memory(declared_: str, host_kib: int) -> int:
-    """An amount of memory as systemd reads it, in bytes.
-
-    Args:
-        declared_: As in `rigwright.types.MemorySize`.
-        host_kib: The host's, KiB.
-    """
-    if declared_.endswith("%"):
-        return host_kib * 1024 * int(declared_[:-1]) // 100
-    return int(declared_[:-1]) << {"M": 20, "G": 30, "T": 40}[declared_[-1]]

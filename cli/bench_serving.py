@@ -14,6 +14,9 @@ from cli.ending import Failed, Unreached
 from cli.tables import show
 from rigwright.problems import unknown
 
+GOAL = 0.99
+"""Of the bare process's tokens a second; of the unit's, for the port."""
+
 
 @click.command()
 @INVENTORY
@@ -27,6 +30,7 @@ from rigwright.problems import unknown
 @click.option("--tokens", type=click.IntRange(2, 4096), default=128, show_default=True, help="Tokens per answer.")
 @click.option("--loads", type=click.IntRange(1, 100), default=4, show_default=True, help="Loads per side and round.")
 @click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each side.")
+@click.option("--together", is_flag=True, help="Both processes at once, asked in turns: memory must hold both.")
 @JSON
 def serving(
     inventory: str,
@@ -38,6 +42,7 @@ def serving(
     tokens: int,
     loads: int,
     rounds: int,
+    together: bool,
     file: str | None,
 ) -> None:
     """Time an instance as its hardened unit serves it, beside the same command line outside of any sandbox.
@@ -48,7 +53,9 @@ def serving(
     The instance of a host of INVENTORY must be deployed and run. It is stopped and started ROUNDS times, and is not
     there for its clients in between: take a box that nobody is using. Its unit runs again at the end, whatever happens;
     a deploy meanwhile is refused. More streams than the instance has slots wait their turn: that is in TTFT (time to
-    the first token). ITL is the time from one token to the next.
+    the first token). ITL is the time from one token to the next. Of each ratio it is said between what it lies, by how
+    much starts differ, and whether that is enough to tell 1 %: many short --loads and --rounds help, and --together
+    where the host's own unrest is what differs.
     Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
     """
     from checks.looking import boxes
@@ -70,13 +77,16 @@ def serving(
 
     try:
         other = by_name[beside] if beside else None
-        report = bench_serving.measure(box, by_name[chosen], streams, requests, tokens, loads, rounds, say, other)
+        sizes = (streams, requests, tokens, loads, rounds)
+        report = bench_serving.measure(box, by_name[chosen], *sizes, say, other, together=together)
     except contest.NotMeasured as error:
         raise Failed(f"{box.name}: {error}") from None
     if file:
         Path(file).write_text(report.as_json())
     columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")
     show((*columns, "beside", "tokens/s \N{DIVISION SIGN}", "from-to", "TTFT + ms", "from-to"), _rows(report))
+    for line in _sure(report):
+        click.echo(line)
     click.echo(_port(report))
     ready = ", ".join(f"{process} {median(taken):.1f} s" for process, taken in report.starts.items())
     click.echo(f"from its start until it is ready: {ready}" + (f"; other is {beside}" if beside else ""))
@@ -104,6 +114,22 @@ def _rows(report: Report) -> list[tuple[str, ...]]:
         figures = (f"{row.tokens_a_second:.1f}", *(f"{1000 * seconds:.2f}" for seconds in times))
         rows.append((str(row.streams), row.way, *figures, *told))
     return rows
+
+
+def _sure(report: Report) -> list[str]:
+    """What is known of each ratio of tokens a second, a line each."""
+    lines = []
+    for row in report.rows:
+        if row.way in report.beside:
+            sure = report.interval(row.streams, row.way)
+            said = f"{row.way} by {report.beside[row.way]}, streams {row.streams}: "
+            lines.append(
+                said + f"{sure.ratio:.3f}, {sure.low:.3f} to {sure.high:.3f} with 95 % confidence ({sure.groups} "
+                f"{'pairs of loads' if row.way == PORT else 'rounds'}): {sure.judged(GOAL)}"
+                if sure
+                else said + "one round says nothing of the next start: take more --rounds"
+            )
+    return lines
 
 
 def _port(report: Report) -> str:

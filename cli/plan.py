@@ -17,6 +17,7 @@ from rigwright.containers.plan import container_plan
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
+from rigwright.host.noted import other_cards
 from rigwright.host.plan import Desired, Plan, desired
 from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.cards.holders import sentences
@@ -73,7 +74,7 @@ def planned(box: Box, theirs: Found | None = None) -> Planned:
             refused += chosen.reasons
         elif managed and isinstance(chosen, DriverPlan):
             brought = (there, chosen)
-    containers, notes = None, warnings(box.rig, facts)
+    containers, notes = None, warnings(box.rig, facts) + other_cards(box.rig)
     if box.rig.containers:
         these = container_plan(box.rig, box.containers())
         if isinstance(these, NoContainers):

@@ -146,6 +146,18 @@ def lines(seen: list[Status], inventory: str) -> list[str]:
     return [f"{host.host}: {printable(line)}" for host in seen for line in _sentences(host, inventory)]
 
 
+def _begun(one: Row) -> str:
+    """What its engine has said of itself when it started; empty where it has said nothing."""
+    whole = one.context_per_sequence
+    times = f", {one.kv_tokens / whole:.1f} requests of {whole}" if one.kv_tokens and whole else ""
+    said = [
+        f"room for {one.kv_tokens} tokens{times}" if one.kv_tokens else "",
+        f"attention by {one.backend}" if one.backend else "",
+        f"loaded in {one.load_seconds:.0f} s" if one.load_seconds is not None else "",
+    ]
+    return "; ".join(filter(None, said))
+
+
 def _sentences(host: Status, inventory: str) -> list[str]:
     """What no column says."""
     if not host.reached:
@@ -162,6 +174,7 @@ def _sentences(host: Status, inventory: str) -> list[str]:
             found.append(f"{one.instance} serves {one.variant} until the next deploy: the inventory has {one.declared}")
         found += [f"{one.instance} is {one.state}: {one.note}"] if one.note and one.state != "ready" else []
         found += [f"{one.instance}: {error}" for error in one.errors]
+        found += [f"{one.instance}: {said}"] if (said := _begun(one)) else []
     if host.gateway:
         found.append(f"gateway {host.gateway}")
     if host.gpus_say:

@@ -34,6 +34,11 @@ def record(rig: Rig, tree: str) -> str:
     return f"{records(rig)}/{hashlib.sha256(tree.encode()).hexdigest()[:16]}-{tree.rpartition('/')[2]}"
 
 
+def seen(rig: Rig, tree: str) -> str:
+    """Where the job that has made a tree leaves what it saw of each file, for the record."""
+    return f"{record(rig, tree)}.seen"
+
+
 def declared(wanted: Desired) -> tuple[str, ...]:
     """The absolute paths of what is installed for a rig."""
     toolkit = wanted.toolkit.folder if wanted.toolkit else ""

@@ -168,6 +168,18 @@ def _memory(value: str) -> str:
     raise ValueError('an amount of memory from 64M to 64T, such as "48G" or "80%"')
 
 
+def memory(declared: str, host_kib: int) -> int:
+    """An amount of memory as systemd reads it, in bytes.
+
+    Args:
+        declared: A `MemorySize`.
+        host_kib: The host's, KiB.
+    """
+    if declared.endswith("%"):
+        return host_kib * 1024 * int(declared[:-1]) // 100
+    return int(declared[:-1]) << {"M": 20, "G": 30, "T": 40}[declared[-1]]
+
+
 # As systemd reads it (systemd.resource-control(5), MemoryMax=): powers of 1024, or a part of the host's. Below
 # 64 MiB no engine starts, and with four levels of page tables x86-64 has no more than 64 TiB (kernel.org, x86_64/mm).
 MemorySize = Annotated[str, AfterValidator(_memory)]

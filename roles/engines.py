@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job, sent
 from roles.tools import environment
 
+# As artefacts have it (`Artefact.package_path`), whoever tells of it.
+PACKAGE_PATH = re.compile(r"_packages/[0-9a-f]{16}/[A-Za-z0-9][A-Za-z0-9._+!-]*")
 # What puts environments together on hosts, and judges them: sent there as texts.
 PROGRAMS = Path(__file__).with_name("envs") / "host"
 
@@ -50,9 +53,10 @@ def engines(wanted: Desired) -> None:
             brought(rig, files, title, unless=installed_test(rig, made), python=python)
             missing.remove(made)
         _installed(rig, made, tools, () if rig.share else _only_of(made, missing))
-    if left := [] if rig.share else _left(wanted, travelling):
+    left, unlocked = [] if rig.share else _left(wanted, travelling), _unlocked(wanted, travelling)
+    if left or unlocked:
         programs(rig)
-        dropped(rig, left, "Remove downloaded packages")
+        dropped(rig, left, "Remove downloaded packages", unlocked)
 
 
 def _only_of(made: Installation, others: Sequence[Installation]) -> tuple[Artefact, ...]:
@@ -73,6 +77,14 @@ def _left(wanted: Desired, travelling: Sequence[Installation]) -> list[Artefact]
         if f"{models}/{one.package_path}" in facts.weight_bytes
     }
     return list(found.values())
+
+
+def _unlocked(wanted: Desired, travelling: Sequence[Installation]) -> list[str]:
+    """Packages, whole or in part, of what was once to be installed and is not declared any more."""
+    declared = {one.package_path for made in travelling for one in made.artefacts}
+    below = f"{wanted.rig.roots.models}/"
+    there = (path.removeprefix(below) for path in wanted.facts.weight_bytes if path.startswith(below))
+    return sorted(path for path in there if PACKAGE_PATH.fullmatch(path) and path not in declared)
 
 
 def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[Artefact] = ()) -> None:

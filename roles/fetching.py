@@ -97,21 +97,24 @@ def brought(
     )
 
 
-def dropped(rig: Rig, artefacts: Sequence[Artefact], title: str) -> None:
-    """Have packages away from below the models' root; the programs are there.
+def dropped(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked: Sequence[str] = ()) -> None:
+    """Have packages of ours away from below the models' root; the programs are there.
 
     Args:
         rig: The rig.
         artefacts: Wheels or conda packages.
         title: What the job does, in the operator's words.
+        unlocked: Paths of those that no lock has any more.
     """
-    paths = shlex.join(one.package_path for one in artefacts)
-    made = spec(rig, artefacts)
+    paths = [f"{rig.roots.models}/{path}" for path in (*(one.package_path for one in artefacts), *unlocked)]
+    lines = "".join(f"file {path}\nfile {path}.part\n" for path in paths)
+    made = spec(rig, artefacts, unlocked=unlocked)
     job(
         name=title,
         unit=f"rw-job-drop-{hashlib.sha256(made.encode()).hexdigest()[:12]}",
         script=render("weights/drop.sh.j2", programs=programs_folder(rig), package=PACKAGE, spec=made),
-        test=f"! (cd {shlex.quote(rig.roots.models)} 2>/dev/null && ls -d -- {paths} 2>/dev/null | grep -q .)",
+        # what somebody else has placed there stays
+        test=f"! printf %s {shlex.quote(lines)} | grep -qxF -f - {shlex.quote(rig.ledger)} 2>/dev/null",
         folder=rig.jobs,
     )
 

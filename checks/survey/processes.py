@@ -85,6 +85,8 @@ class Processes:
     preload: list[str]
     """What the loader puts into every program."""
     others: list[Other]
+    shared: list[str]
+    """What service users have in the host's /dev/shm."""
 
 
 def program(text: str) -> list[str]:

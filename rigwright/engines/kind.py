@@ -256,6 +256,10 @@ class Kind(ABC):
         """
         return []
 
+    def shared_memory(self, instance: Instance) -> str:
+        """The most that an instance may keep in its /dev/shm, as systemd reads it; empty where nothing says so."""
+        return ""
+
     def notes(self, instance: Instance) -> list[str]:
         """What of an instance a plan says in words, a line each."""
         return []

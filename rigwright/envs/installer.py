@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import cast
 
+from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import FILES, MARKER, Installation, Installer, InstallingKind, Job
@@ -49,6 +50,7 @@ class Environments(Installer):
             inputs=json.dumps(made.record),
             marker=MARKER,
             files=FILES,
+            seen=trees.seen(rig, job.target),
         )
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:

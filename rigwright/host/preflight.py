@@ -15,6 +15,7 @@ from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
 from rigwright.host.facts import HostFacts, lacking
+from rigwright.host.noted import shared_memory
 from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
 from rigwright.monitoring.refused import unfit
@@ -114,7 +115,7 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
         found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
         if isinstance(one.variant.evidence, Parsed):
             found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
-    return found + caution.warnings(rig)
+    return found + shared_memory(rig, facts) + caution.warnings(rig)
 
 
 def evidence(rig: Rig) -> list[str]:

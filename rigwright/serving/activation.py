@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import CACHES, WARM, Rig, slice_of
+from rigwright.declaration.rig import CACHES, INSTALLERS, WARM, Rig, slice_of
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.unit_states import UnitState
@@ -208,16 +208,28 @@ def surplus(found: Served, rig: Rig, wanted: Generation, users: Collection[str])
     needed = keys.union(*(k.references for k in kept), wanted.files["references"].splitlines())
     stay = {wanted_number, *(k.number for k in kept)}
     gone = sorted(k.number for k in found.generations if k.number not in stay)
-    loose = sorted(path for path in found.folders - needed if _ours(path, rig))
+    # what puts environments together is of use as long as there is one to be put together
+    used = {path for path in found.folders if rig.envs and path.startswith(f"{rig.roots.software}/{INSTALLERS}-")}
+    # what is being made of what stays is the next job's, which begins anew
+    used |= {path for path in found.folders if _made(path, rig) in needed}
+    loose = sorted(path for path in found.folders - needed - used if _ours(path, rig))
     # as whom a generation of before users were written down ran, nobody knows
     run_as = [users if k.users is None else k.users for k in kept]
     idle = sorted(set(users) - set(rig.users).union(*run_as))
     return Surplus(tuple(gone), tuple(loose), tuple(idle))
 
 
+def _made(path: str, rig: Rig) -> str:
+    """The folder that something is the beginning of."""
+    folder, _, name = path.rpartition("/")
+    making = folder == rig.builds or (folder == rig.installations and name.startswith(".making-"))
+    return rig.installed(name.removeprefix(".making-")) if making else ""
+
+
 def _ours(path: str, rig: Rig) -> bool:
     """Whether a path is where we put such things, whoever tells us of it."""
     software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
-    ours = rf"{software}/(?:engines/[A-Za-z0-9]|tools-|cuda-)[A-Za-z0-9._+-]*|{keys}/[a-z0-9.-]+\.api-key"
+    ours = rf"{software}/(?:engines/(?:\.making-)?[A-Za-z0-9]|tools-|cuda-|{INSTALLERS}-)[A-Za-z0-9._+-]*"
+    ours += rf"|{re.escape(rig.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*|{keys}/[a-z0-9.-]+\.api-key"
     ours += rf"|(?:{CACHES}/[a-z0-9-]+|{WARM})/[A-Za-z0-9][A-Za-z0-9._+-]*"
     return re.fullmatch(ours, path) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from rigwright.declaration.rig import CACHES, WARM
+from rigwright.declaration.rig import CACHES, INSTALLERS, WARM
 from rigwright.engines.kind import MARKER
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host import channel
@@ -195,13 +195,22 @@ class Served:
         return next((unit_state for unit_state in known if unit_state.started_from == process.started_from), None)
 
 
-def state_script(config: str, software: str, starts: str) -> str:
-    """The shell script that tells what a host serves."""
+def state_script(config: str, software: str, starts: str, builds: str) -> str:
+    """The shell script that tells what a host serves, and what lies there of what was installed.
+
+    Args:
+        config: The configuration's folder.
+        software: That of installations.
+        starts: That of what instances have said at their first start.
+        builds: That of what is being installed.
+    """
     return render(
         "generation/state.sh.j2",
         config=config,
         software=software,
         starts=starts,
+        builds=builds,
+        installers=INSTALLERS,
         meta=META,
         proven=PROVEN,
         activating=ACTIVATING,

@@ -70,7 +70,14 @@ def _trust(rig: Rig, base: str) -> dict[str, object]:
     return {"token": place == rig.hub_token_origin, "xet": place == HUB_ORIGIN}
 
 
-def spec(rig: Rig, artefacts: Sequence[Artefact], client: str = "", sent: str = "", python: str = "") -> str:
+def spec(
+    rig: Rig,
+    artefacts: Sequence[Artefact],
+    client: str = "",
+    sent: str = "",
+    python: str = "",
+    unlocked: Sequence[str] = (),
+) -> str:
     """The file that a fetching run reads (roles/weights/host/spec.py), as JSON.
 
     Args:
@@ -79,6 +86,7 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str = "", sent: str = 
         client: A Python that has the hub's own client; empty where none is needed.
         sent: The folder with what the operator's machine has sent; then there is no other source.
         python: A Python that has pip and py-rattler, which know the host's own package index and channels.
+        unlocked: Paths from the models' root of files that no lock has any more, to be taken away.
     """
     value = {
         "root": rig.roots.models,
@@ -98,7 +106,8 @@ def spec(rig: Rig, artefacts: Sequence[Artefact], client: str = "", sent: str = 
                 "sources": [] if sent else sources(rig, one),
             }
             for one in artefacts
-        ],
+        ]
+        + [{"path": path, "sha256": "", "size": 0} for path in unlocked],
     }
     return json.dumps(value, indent=1) + "\n"
 

@@ -60,6 +60,16 @@ STILL = {
     ),
 }
 STARTED = {
+    "another attention backend than at its first start": (
+        f"cp -a {FIRST} /root/first; echo 'Using FLASHINFER attention backend out of potential backends.' >> {FIRST}",
+        {"S14"},
+        f"mv /root/first {FIRST}",
+    ),
+    "shared memory that a worker has left": (
+        "head -c 1024 /dev/zero > /dev/shm/psm_left; chown rigwright-chat /dev/shm/psm_left",
+        {"S09"},
+        "rm /dev/shm/psm_left",
+    ),
     "a variable that was set for all services": (
         f"systemctl set-environment VLLM_LOGGING_LEVEL=DEBUG; {RESTART}",
         {"S12"},

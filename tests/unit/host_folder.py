@@ -113,7 +113,9 @@ class HostFolder:
 
     def look(self) -> Served:
         """What the state script finds."""
-        done = self.sh(state_script(str(self.config), str(self.software), str(self.config / "starts")))
+        done = self.sh(
+            state_script(str(self.config), str(self.software), str(self.config / "starts"), str(self.config / "build"))
+        )
         assert done.returncode == 0, done.stderr
         return served.parse(done.stdout.splitlines())
 

@@ -363,7 +363,9 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "seed": lambda: generated("seed"),
     "started": lambda: generated("started"),
     "settle": lambda: generated("settle"),
-    "state": lambda: state_script("/etc/rigwright", "/opt/rigwright", "/var/lib/rigwright/starts"),
+    "state": lambda: state_script(
+        "/etc/rigwright", "/opt/rigwright", "/var/lib/rigwright/starts", "/var/lib/rigwright/build"
+    ),
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
     "activate after cards are free": lambda: activate(
         Activation((CODE,), (CHAT,), (), (UnitState(CHAT, "0" * 64, 8020, frozenset({0, 1})),))

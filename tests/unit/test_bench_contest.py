@@ -159,7 +159,8 @@ def test_unit_and_port_are_the_same_process_asked_alternately(host: Host, monkey
     timed = [(names[at], seed) for at, streams, seed in asked if streams == 3]
     assert [way for way, _ in timed] == [
         *("unit", "port", "port", "unit", "unit", "port", "bare", "bare", "bare"),
-        *("port", "unit", "unit", "port", "port", "unit", "bare", "bare", "bare"),
+        # who is first changes from round to round
+        *("bare", "bare", "bare", "port", "unit", "unit", "port", "port", "unit"),
     ]
     seeds = {way: [seed for name, seed in timed if name == way] for way in places}
     assert seeds["bare"] == seeds["unit"] == seeds["port"]
@@ -210,3 +211,29 @@ def test_requests_that_no_slot_has_room_for_are_refused(host: Host) -> None:
     with pytest.raises(NotMeasured, match=f"has {room} tokens: no room for 200 and an answer of {room}"):
         measure(box, CHAT, [1], 1, room, 1, 1, lambda text: None)
     assert host.told == []
+
+
+def test_both_processes_may_be_up_at_once_and_are_asked_load_by_load(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"first_s": 0.1, "gaps_s": [0.1], "total_s": 0.2, "tokens": 2}
+    asked: list[str] = []
+
+    def load(made: Contest, arguments: str, program: str) -> str:
+        told = json.loads(arguments)
+        if told["streams"] == 3:
+            asked.append(told["at"])
+        return json.dumps({"seconds": 0.2, "requests": [one] * told["streams"] * told["requests"]})
+
+    monkeypatch.setattr(Contest, "load", load)
+    monkeypatch.setattr(serving, "_machine", lambda box, instance, found: None)
+    installations = {CHAT.installed_as: installation()}
+    box = SimpleNamespace(rig=MADE, target=None, desired=lambda: SimpleNamespace(installations=installations))
+    measure(box, CHAT, [3], 1, 2, 2, 2, lambda text: None, together=True)  # type: ignore[arg-type]
+    names = {at: way for way, at in DECLARED.places.items()}
+    assert [names[at] for at in asked] == [
+        *("unit", "port", "bare", "bare", "port", "unit"),
+        *("bare", "unit", "port", "port", "unit", "bare"),
+    ]
+    # once a round, before its first process; and once more before the unit serves again
+    assert len([script for script in host.told if f"stop {CHAT.unit}" in script]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -11,8 +12,9 @@ from click.testing import CliRunner
 
 from bench.contest import BARE_SOCKET, BARE_UNIT, GUARD_UNIT, LOAD_UNIT, Deployed, NotMeasured, guard, start_bare
 from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
+from bench.interval import Interval, interval
 from cli import main
-from cli.bench_serving import _port, _rows
+from cli.bench_serving import _port, _rows, _sure
 from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
@@ -199,3 +201,37 @@ def test_streams_are_different_numbers(streams: str) -> None:
     told = CliRunner().invoke(main, ["bench", "serving", __file__, f"--streams={streams}"])
     assert told.exit_code == 2
     assert "distinct numbers from 1 to 256" in told.output
+
+
+def test_a_ratio_is_as_sure_as_rounds_agree_and_not_as_loads_do() -> None:
+    loads = interval([[1.0] * 50, [0.9] * 50, [1.1] * 50])
+    assert loads is not None
+    # Student's t of two degrees of freedom: 4.303 times the deviation of the three over the root of three
+    assert (loads.ratio, loads.groups) == (pytest.approx(0.9967, abs=1e-4), 3)
+    assert (loads.low, loads.high) == (pytest.approx(0.777, abs=1e-3), pytest.approx(1.279, abs=1e-3))
+    assert interval([[1.0, 0.9]]) is None
+    many = interval([[1.0], [0.99]] * 40)
+    assert many is not None
+    assert many.high - many.low < 0.003
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.991, 1.01, "at least 0.99"),
+        (0.95, 0.98, "below 0.99"),
+        (0.93, 1.07, "cannot tell whether at least 0.99: 7.0 % either way; 147 such would, if it is 1"),
+    ],
+)
+def test_it_is_said_what_cannot_be_told(low: float, high: float, said: str) -> None:
+    assert Interval(1.0, low, high, 3).judged(0.99) == said
+
+
+def test_each_ratio_says_how_sure_it_is() -> None:
+    made = replace(report(), starts={"unit": [1.0, 1.0, 1.0], "bare": [1.0] * 3})
+    lines = _sure(made)
+    assert lines[0].startswith("unit by bare, streams 1: 0.928, 0.6")
+    assert "(3 rounds): cannot tell" in lines[0]
+    assert "(3 pairs of loads)" in lines[1]
+    assert lines[2] == "unit by bare, streams 4: one round says nothing of the next start: take more --rounds"
+    assert json.loads(made.as_json())["unit_by_bare"]["1"]["interval"]["groups"] == 3

@@ -121,6 +121,14 @@ def test_every_column_but_the_first_can_go() -> None:
         ),
         (replace(SERVES, reboot=True, jobs=("rw-job-x.service",)), ["rw-job-x.service runs", "a reboot is pending"], 0),
         (replace(SERVES, gpus_say="nvidia-smi says: a\x1b[2J"), ["nvidia-smi says: a\\x1b[2J"], 1),
+        (
+            replace(SERVES, instances=[replace(ROW, kv_tokens=300_000, backend="FLASHINFER", load_seconds=61.4)]),
+            [
+                "generation 4, as declared",
+                "chat: room for 300000 tokens, 9.2 requests of 32768; attention by FLASHINFER; loaded in 61 s",
+            ],
+            0,
+        ),
         (Status("box1", False, "cannot be reached"), ["cannot be reached"], 3),
     ],
 )

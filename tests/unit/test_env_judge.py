@@ -48,7 +48,7 @@ class Env:
         self.listed = of_conda(top, self.plan)
 
     def judge(self) -> dict[str, str]:
-        return judge(self.top, self.plan, self.listed)
+        return {path: one.sha256 for path, one in judge(self.top, self.plan, self.listed).items()}
 
     def wheel(self, files: dict[str, str], name: str = "demo_package-1.0.dist-info/RECORD", rows: str = "") -> None:
         """What was installed: its list, with more rows, and no more."""

@@ -11,6 +11,7 @@ import pytest
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment, entering, plan, texts
 from rigwright.envs.told import installed, installed_script, wanted
+from rigwright.host.noted import other_cards
 from rigwright.host.plan import desired
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.cuda.toolkit import toolkit
@@ -195,3 +196,15 @@ def test_an_environment_without_its_python_or_what_names_its_version_is_refused(
     found = [one.partition("box.envs[0]: ")[2] for one in box.refusal(envs=["env"])]
     assert "env: py does not include python: add it to requirements" in found
     assert "env: pk has no distribution demo, whose version is the environment's; allowed: other" in found
+
+
+def test_files_that_no_card_of_the_rig_can_run_are_named_where_they_are_for_others() -> None:
+    packages = tuple(
+        wheel(name, version="1.0", group="pk", machine_code=[f"{name}/{part}.so sm_90a" for part in "abcd"])
+        for name in ("demo",)
+    )
+    env = DeclaredEnv("env", declared().keys, (conda(),), packages, ("demo/*",))
+    (line,) = other_cards(rig(cards=(card("8.6"), card("8.6")), envs=(env,)))
+    assert line == "env: no code for compute capability 8.6, so not used: demo/a.so, demo/b.so, demo/c.so and 1 more"
+    assert other_cards(rig(cards=(card("9.0"),), envs=(env,))) == []
+    assert other_cards(rig(envs=(env,))) == []

@@ -165,6 +165,7 @@ def there() -> Processes:
         code={},
         preload=[],
         others=[],
+        shared=[],
     )
 
 
@@ -300,3 +301,16 @@ def test_what_the_look_says_of_code_without_a_package_is_what_its_check_knows(tm
     code = Code(())
     code.files = {str(tmp_path / "libcuda.so.1")}
     assert code.judged() == {str(tmp_path / "libcuda.so.1"): c.UNKNOWN}
+
+
+def test_what_users_of_ours_have_in_shared_memory_is_told_and_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "psm_left").write_text("x")
+    (tmp_path / "psm_link").symlink_to("/etc/passwd")
+    monkeypatch.setattr(processes, "SHARED", str(tmp_path))
+    own = str(os.getuid())
+    assert [*processes._shared({own})] == [str(tmp_path / "psm_left"), str(tmp_path / "psm_link")]
+    assert [*processes._shared({"61999"})] == []
+    monkeypatch.setattr(processes, "SHARED", str(tmp_path / "gone"))
+    assert [*processes._shared({own})] == []

@@ -14,7 +14,7 @@ import pytest
 from checks.escape import came_through, device, files, network, processes, written
 from checks.survey.escapes import PROGRAM
 from checks.survey.host.escapes import TRIED, _given, _inside, _settings
-from checks.test_serving import memory
+from rigwright.types import memory
 
 CAT = """# /etc/systemd/system/rigwright-chat.service
 [Unit]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rigwright.serving.activation import Surplus, surplus
 from rigwright.serving.live import Kept, Served
+from tests.unit.env_samples import declared
 from tests.unit.examples import some_of
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import TOOLS
@@ -146,3 +147,22 @@ def test_the_newest_of_any_history_stay_and_none_that_is_damaged(history: list[K
     others = sorted(intact - {asked_for}, reverse=True)
     stay = {*others[: keep - 1], *({asked_for} if asked_for else ())}
     assert {one.number for one in history} - set(pruned) == stay
+
+
+def test_what_a_job_was_at_that_was_cut_off_goes_unless_it_is_to_be_made() -> None:
+    wanted_name = next(path for path in OWN if "/engines/" in path).rpartition("/")[2]
+    cut = [
+        "/opt/rigwright/engines/.making-small-1.0-ba9876543210",
+        "/opt/rigwright/engines/small-1.0-ba9876543210",
+        "/var/lib/rigwright/build/small-1.0-ba9876543210",
+    ]
+    ahead = [f"/opt/rigwright/engines/.making-{wanted_name}", f"/var/lib/rigwright/build/{wanted_name}"]
+    odd = ["/opt/rigwright/engines/.other", "/var/lib/rigwright/build/../jobs", "/var/lib/rigwright/jobs/x"]
+    assert gone([], folders=[*cut, *ahead, *odd]).paths == tuple(sorted(cut))
+
+
+def test_what_puts_environments_together_goes_with_the_last_of_them() -> None:
+    installers = "/opt/rigwright/installers-0123456789ab"
+    assert gone([], folders=[installers]).paths == (installers,)
+    host = Served(folders=frozenset([*OWN, installers]))
+    assert surplus(host, rig(instance(), envs=(declared(),)), AIM, ()).paths == ()

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rigwright.host.plan import desired
 from rigwright.trees import declared, missing
+from roles.envs.host.tree import see
+from roles.trees.host.look import Host, content
 from tests.unit.samples import facts, rig
 from tests.unit.trees_host import TreesHost, sealed, trees_host
 
@@ -227,3 +230,59 @@ def test_what_is_there_is_told_and_what_is_missing_is_known(host: TreesHost) -> 
     assert missing(made, [str(host.engine)], there) == [*wanted[:-1], made.rig.generations]
     there |= dict.fromkeys(wanted, "") | {str(host.current): made.generation.digest}
     assert missing(made, [str(host.engine)], there) == []
+
+
+def _seen(host: TreesHost, lie: str = "") -> Path:
+    """What the job that has made the engine leaves, with a digest of its own choice where it lies."""
+    rows = []
+    for path in sorted((host.engine / "bin").iterdir()):
+        if not path.is_symlink():
+            name, one = str(path.relative_to(host.engine)), see(path)
+            rows.append(f"{replace(one, sha256=lie).row if lie else one.row} {name}\n")
+    left = Host(host.asked).judged(host.engine)
+    left.parent.mkdir(exist_ok=True)
+    left.write_text("".join(rows))
+    left.chmod(0o600)
+    return left
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what root has written is believed, and nobody else's")
+def test_what_the_job_has_hashed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    for path in host.engine.rglob("*"):
+        if not path.is_symlink():
+            os.chown(path, 0, 0)
+    left = _seen(host)
+    read: list[str] = []
+    monkeypatch.setattr(
+        "roles.trees.host.settle.content", lambda path, kind: read.append(path.name) or content(path, kind)
+    )
+    assert host.settle() == 0
+    assert {"server", "liba.so.1"}.isdisjoint(read)
+    assert {"build.log", "one.py"} <= {*read}
+    assert not left.exists()
+    assert host.pending() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what root has written is believed, and nobody else's")
+@pytest.mark.parametrize("what", ["bytes", "somebody's", "anybody may write it", "a link", "cut", "a lie"])
+def test_a_file_that_has_changed_since_is_read_and_words_of_others_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    left = _seen(host, "0" * 64 if what != "bytes" else "")
+    if what == "bytes":
+        _swap(host.engine / "bin/liba.so.1")
+    elif what == "somebody's":
+        os.chown(left, 65534, 65534)
+    elif what == "anybody may write it":
+        left.chmod(0o606)
+    elif what == "a link":
+        left.rename(tmp_path / "elsewhere")
+        left.symlink_to(tmp_path / "elsewhere")
+    elif what == "cut":
+        left.write_text(left.read_text()[:-20])
+    # a digest that is no file's own contradicts the tree's list
+    right = what not in ("bytes", "a lie")
+    assert host.settle() == (0 if right else 1)
+    assert host.pending() == ([] if right else [("unrecorded", "llama-1")])

@@ -298,7 +298,8 @@ def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
 def test_weights_that_are_more_than_the_hosts_memory_and_code_of_a_models_are_told_beforehand() -> None:
     big = artefact(name="big", size=20 * 1024**3)
     one = vllm(parts=(Part("model", (*rows(), big, row("own.py"))),), trust_remote_code=True)
-    slow, code = warnings(rig(one), facts(memory_kib=9 * 1024**2))
+    slow, code, shared = warnings(rig(one), facts(memory_kib=9 * 1024**2))
     assert slow.startswith("chat: 9.0 GiB of memory, and 20.0 GiB of weights")
     assert code == "chat: runs Python code from its model's folder: own.py"
+    assert shared.startswith("chat: /dev/shm may take 16.0 GiB, and the host has 9.0 GiB")
     assert warnings(rig(vllm()), facts()) == []

@@ -151,3 +151,13 @@ def test_a_place_that_leads_elsewhere_is_refused(host: World) -> None:
     host.command({one: []})
     with pytest.raises(Refused, match="is not a real folder: replace it with a folder, or remove it"):
         drop.drop(read(host.folder / "spec.json"))
+
+
+def test_what_no_lock_has_any_more_goes_by_its_place_alone(host: World) -> None:
+    one, other = fetched(host, 1, 2)
+    done = dropped(host, File(one.path, "", 0))
+    assert done.returncode == 0, done.stdout
+    left = traces(host)
+    assert not any(one.path in line or one.sha256 in line for line in left)
+    assert any(other.path in line for line in left)
+    assert any(other.sha256 in line for line in left)

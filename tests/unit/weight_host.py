@@ -106,7 +106,9 @@ class WeightHost(Shelf):
     def served(self) -> Served:
         return served.parse(
             self.run_script(
-                state_script(str(self.config), str(self.folder / "opt"), str(self.folder / "starts"))
+                state_script(
+                    str(self.config), str(self.folder / "opt"), str(self.folder / "starts"), str(self.folder / "build")
+                )
             ).stdout.splitlines()
         )
 

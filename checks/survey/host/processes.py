@@ -14,6 +14,7 @@ from pathlib import Path
 from checks.survey.host import code, common
 
 GROUPS = "/sys/fs/cgroup"
+SHARED = "/dev/shm"  # noqa: S108 # what lies there is looked at
 # What limits the processes of a group, each beside what the kernel has by itself.
 KNOBS = (
     *(
@@ -80,7 +81,17 @@ def look(asked: dict[str, object]) -> dict[str, object]:
         "code": files.judged(),
         "preload": (common.read("/etc/ld.so.preload") or "").split(),
         "others": others.found(own)[:MANY],
+        "shared": [*_shared(ids - {"0"})][:MANY],
     }
+
+
+def _shared(ids: Collection[str]) -> Iterator[str]:
+    """What users have in the host's shared memory: instances have one of their own, which ends with them."""
+    with suppress(OSError), os.scandir(SHARED) as entries:
+        for one in sorted(entries, key=lambda entry: entry.name):
+            with suppress(OSError):
+                if str(one.stat(follow_symlinks=False).st_uid) in ids:
+                    yield one.path[:LONGEST]
 
 
 def _groups(units: list[str]) -> dict[str, tuple[int, str]]:

@@ -132,6 +132,10 @@ class Image(InstallingKind):
         """What unpacks an image there, and what starts it."""
         return tuple(name for name in self.packages if name != "podman" or by(system) == name)
 
+    def shared_memory(self, instance: Instance) -> str:
+        """That of its container."""
+        return INSIDE.shared_memory(instance)
+
     def notes(self, instance: Instance) -> list[str]:
         """As for what is in it."""
         return INSIDE.notes(instance)

@@ -144,6 +144,10 @@ class Vllm(Kind):
         keys = reserved.flags(known, variant.options)
         return found | {f"variant.{name.replace('-', '_')}": why for name, why in keys.items()}
 
+    def shared_memory(self, instance: Instance) -> str:
+        """By its key: its processes hand each other tensors there."""
+        return cast(Variant, instance.variant).shm_size
+
     def notes(self, instance: Instance) -> list[str]:
         """What starts it, and code that comes with the model."""
         variant, found = cast(Variant, instance.variant), []

@@ -24,6 +24,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 KEY_FILE = "RW_KEY_FILE"
 # What says how it is, and nothing else.
 OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/metrics/"})
+FAULT = 500
+"""The first status that is a server's fault."""
 REFUSED = {
     "error": {
         "message": "Incorrect API key provided.",
@@ -53,13 +55,41 @@ class Door:
             return
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) == 1 and compare_digest(given[0], self.wanted):
-            await self.app(scope, receive, send)
+            await (self._answer if kind == "http" else self.app)(scope, receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": json.dumps(REFUSED).encode()})
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Hand a request on; what vLLM refuses by an error is answered here, as vLLM would.
+
+        It has one handler for errors of all kinds, a prompt that is too long among them. Starlette calls that outside
+        of everything else and raises the error again, upon which uvicorn closes the connection without having said so:
+        a client's next request on it is lost.
+        """
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception as error:
+            handlers = getattr(scope.get("app"), "exception_handlers", {})
+            if begun or Exception not in handlers:
+                raise
+            from starlette.requests import Request  # of the environment
+
+            response = await handlers[Exception](Request(scope, receive), error)
+            # what is the server's own fault is for its log, with all that led to it
+            if response.status_code >= FAULT:
+                raise
+            await response(scope, receive, send)
 
 
 def main() -> None:

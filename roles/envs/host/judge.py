@@ -1,11 +1,12 @@
 """Judge an environment before it is used: `python3 -m rigwright_envs.judge PHASE TREE`, as root, beside plan.json.
 
-TREE is what somebody else has put together; nothing of it is run, nothing of it is written to, and no link in it is
+TREE is what somebody else has put together; nothing of it is run, no byte of it is changed, and no link in it is
 followed. PHASE `patches` comes before anything is there: wheels must list what their patches are for. PHASE `conda`
 comes when conda packages are all that is there, for none of their code has run yet: it writes down what they list, and
 takes the wheels of plugins out of their files.
-PHASE `all` comes last: every file must be one that a locked package lists, with the bytes that it says, or what a patch
-makes of it; of wheels, the wheel itself is asked. Prints the SHA-256 of each into files.sha256.
+PHASE `all` comes last: everything becomes root's, and every file must be one that a locked package lists, with the
+bytes that it says, or what a patch makes of it; of wheels, the wheel itself is asked. Prints the SHA-256 of each into
+files.sha256, and with inode, size and times into `seen`: whoever finds those as they were need not read it again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from .lists import DIST_INFO, LINK, META, of_conda, of_distributions, of_wheel, spelt
 from .plugins import FOLDER, NAMED, taken_out
-from .tree import SHOWN, Refused, Tree, hashed, shown, walk
+from .tree import SHOWN, Refused, Seen, Tree, close, hashed, shown, walk
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
 WRITTEN = re.compile(r"bin/[^/]+|include/.+|lib/python3\.[0-9]+/site-packages/[^/]+\.dist-info/[^/]+")
@@ -29,8 +30,8 @@ BESIDE = ("CACHEDIR.TAG", "conda-meta/history")
 """What py-rattler writes beside packages."""
 
 
-def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: Any = None) -> dict[str, str]:
-    """Path -> SHA-256 of every file of an environment.
+def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: Any = None) -> dict[str, Seen]:
+    """Path -> what it is, of every file of an environment.
 
     Args:
         top: The environment, wherever it lies for now.
@@ -66,9 +67,9 @@ def judge(top: Path, plan: Mapping[str, Any], conda: Mapping[str, str], said: An
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
     found = hashed(top, tree.files, said)
-    for path, digest in sorted(found.items()):
+    for path, one in sorted(found.items()):
         expected = listed.get(path, {""})
-        if not _is_compiled(path, listed) and digest not in expected and "" not in expected:
+        if not _is_compiled(path, listed) and one.sha256 not in expected and "" not in expected:
             wrong.append(f"{path} has other bytes than its package says")
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
@@ -138,11 +139,14 @@ def main() -> int:
             return 0
         conda = json.loads(kept.read_text())
         plan["wheels"] += json.loads(Path(FOLDER, NAMED).read_text())
+        close(top)
         found = judge(top, plan, conda, lambda part: print(f"[{part}/100] per cent", flush=True))
     except Refused as error:
         print(f"the environment is not the locked one:\n{error}", flush=True)
         return 1
-    Path("files.sha256").write_text("".join(f"{digest}  env/{path}\n" for path, digest in sorted(found.items())))
+    rows = sorted(found.items())
+    Path("files.sha256").write_text("".join(f"{one.sha256}  env/{path}\n" for path, one in rows))
+    Path("seen").write_text("".join(f"{one.row} env/{path}\n" for path, one in rows))
     return 0
 
 

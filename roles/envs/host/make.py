@@ -100,14 +100,20 @@ def counting(cache: Path, total: int) -> Iterator[None]:
         looking.join()
 
 
-def compiled(prefix: Path) -> None:
-    """Compile what of Python's own library is not: nobody can write there afterwards. uv has compiled what it brought.
+@contextmanager
+def compiling(prefix: Path) -> Iterator[None]:
+    """Compile what of Python's own library is not, while the block runs, on processors that unpacking leaves idle:
+    nobody can write there afterwards. uv compiles what it brings.
 
     A package may hold what only another Python compiles; that is left as it is.
     """
     command = [str(prefix / "bin" / "python"), "-I", "-m", "compileall", "-qq", "-j", "0", "-x", "site-packages"]
-    for library in sorted(prefix.glob("lib/python3.*")):
-        subprocess.run([*command, str(library)], check=False)
+    running = [subprocess.Popen([*command, str(library)]) for library in sorted(prefix.glob("lib/python3.*"))]
+    try:
+        yield
+    finally:
+        for one in running:
+            one.wait()
 
 
 def written(prefix: Path, texts: Mapping[str, str]) -> None:
@@ -127,10 +133,10 @@ def main() -> None:
         say(f"==> unpacking {len(plan['conda'])} conda packages")
         conda(prefix, plan["conda"], work / "conda")
         return
-    compiled(prefix)
     packages = plan["wheels"] + json.loads(Path("plugins", "plugins.json").read_text())
     say(f"==> unpacking and compiling {len(packages)} wheels")
-    wheels(prefix, packages, work / "python")
+    with compiling(prefix):
+        wheels(prefix, packages, work / "python")
     written(prefix, plan["texts"])
 
 

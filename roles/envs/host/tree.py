@@ -34,6 +34,8 @@ class Tree:
     files: dict[str, int] = field(default_factory=dict)
     """Path -> bytes."""
     links: dict[str, str] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    """Each before what is in it."""
     wrong: list[str] = field(default_factory=list)
 
 
@@ -44,24 +46,53 @@ def walk(top: Path) -> Tree:
     if not stat.S_ISDIR(top.lstat().st_mode):
         found.wrong.append(f"{top.name} is not a folder")
         return found
-    for folder, folders, names in os.walk(top, followlinks=False):
-        for name in (*folders, *names):
-            path = Path(folder, name)
-            relative = path.relative_to(top).as_posix()
-            mode = path.lstat()
-            if not NAME.fullmatch(name) or not relative.isprintable():
-                found.wrong.append(f"{relative!r} has a name that no file of a package has")
-            elif stat.S_ISLNK(mode.st_mode):
-                found.links[relative] = str(path.readlink())
-                if not _inside(relative, found.links[relative]):
-                    found.wrong.append(f"{relative} leads out of it, to {found.links[relative]!r}")
-            elif stat.S_ISREG(mode.st_mode):
-                found.files[relative] = mode.st_size
-                if mode.st_mode & (stat.S_ISUID | stat.S_ISGID) or mode.st_nlink > 1:
-                    found.wrong.append(f"{relative} has another name, or another user's rights")
-            elif not stat.S_ISDIR(mode.st_mode):
-                found.wrong.append(f"{relative} is neither file nor folder")
+    left = [""]
+    while left:
+        folder = left.pop()
+        # a hundred thousand files: a Path for each would take seconds
+        with os.scandir(top / folder) as entries:
+            for one in sorted(entries, key=lambda entry: entry.name):
+                relative = f"{folder}/{one.name}" if folder else one.name
+                mode = one.stat(follow_symlinks=False)
+                if not NAME.fullmatch(one.name) or not relative.isprintable():
+                    found.wrong.append(f"{relative!r} has a name that no file of a package has")
+                elif stat.S_ISLNK(mode.st_mode):
+                    found.links[relative] = os.readlink(one.path)  # noqa: PTH115 (as above)
+                    if not _inside(relative, found.links[relative]):
+                        found.wrong.append(f"{relative} leads out of it, to {found.links[relative]!r}")
+                elif stat.S_ISREG(mode.st_mode):
+                    found.files[relative] = mode.st_size
+                    if mode.st_mode & (stat.S_ISUID | stat.S_ISGID) or mode.st_nlink > 1:
+                        found.wrong.append(f"{relative} has another name, or another user's rights")
+                elif stat.S_ISDIR(mode.st_mode):
+                    found.folders.append(relative)
+                    left.append(relative)
+                else:
+                    found.wrong.append(f"{relative} is neither file nor folder")
     return found
+
+
+def close(top: Path) -> None:
+    """Have everything below a folder root's, for everybody to read and for nobody else to change.
+
+    What is hashed afterwards stays as it is: a change would be seen by its time, which nobody but the kernel sets.
+
+    Raises:
+        Refused: with what no environment has.
+    """
+    tree = walk(top)
+    if tree.wrong:
+        raise Refused("\n".join(tree.wrong[:SHOWN]))
+    for relative in ("", *tree.folders, *tree.links, *tree.files):
+        path = top / relative
+        os.chown(path, 0, 0, follow_symlinks=False)
+        if relative in tree.links:
+            continue
+        # after its owner, which takes away what an owner may
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        wanted = 0o755 if relative not in tree.files or mode & 0o111 else 0o644
+        if mode != wanted:
+            path.chmod(wanted)
 
 
 def _inside(relative: str, target: str) -> bool:
@@ -89,14 +120,51 @@ def text(top: Path, relative: str) -> str:
         raise Refused(f"{relative} is not text") from None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A file as it was hashed."""
+
+    sha256: str
+    inode: int
+    size: int
+    mtime: int
+    ctime: int
+    """Nanoseconds since the epoch, as the kernel has it."""
+
+    @property
+    def row(self) -> str:
+        """As roles/trees/host/look.py reads it."""
+        return f"{self.sha256} {self.inode} {self.size} {self.mtime} {self.ctime}"
+
+
+def see(path: str | Path, buffer: bytearray | None = None) -> Seen:
+    """Hash a file's bytes.
+
+    Raises:
+        Refused: it was changed meanwhile.
+    """
+    room = buffer if buffer is not None else bytearray(PART)
+    digest, view = hashlib.sha256(), memoryview(room)
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        before = _stamp(handle)
+        while count := os.readv(handle, [room]):
+            digest.update(view[:count])
+        if _stamp(handle) != before:
+            raise Refused(f"{shown(path)} was changed while it was read")
+    finally:
+        os.close(handle)
+    return Seen(digest.hexdigest(), *before)
+
+
+def _stamp(handle: int) -> tuple[int, int, int, int]:
+    found = os.fstat(handle)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def sha256(path: Path) -> str:
     """Of a file's bytes."""
-    digest = hashlib.sha256()
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        while part := file.read(PART):
-            digest.update(part)
-    return digest.hexdigest()
+    return see(path).sha256
 
 
 def shown(said: object) -> str:
@@ -105,15 +173,29 @@ def shown(said: object) -> str:
     return word if word.isprintable() and len(word) <= LONGEST else repr(word[:LONGEST])
 
 
-def hashed(top: Path, files: Mapping[str, int], said: Any) -> dict[str, str]:
-    """Path -> SHA-256."""
-    total, done, told = sum(files.values()) or 1, 0, 0
-    found = {}
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for relative, digest in zip(files, pool.map(lambda one: sha256(top / one), files), strict=False):
-            found[relative] = digest
-            done += files[relative]
-            if said and done * 100 // total > told:
-                told = done * 100 // total
-                said(told)
+def hashed(top: Path, files: Mapping[str, int], said: Any) -> dict[str, Seen]:
+    """Path -> what it is, by as many threads as there are processors.
+
+    Raises:
+        Refused: one was changed meanwhile.
+    """
+    total = sum(files.values()) or 1
+    found: dict[str, Seen] = {}
+    # a list's iterator gives each file to one thread; a task for each would take longer than a small one's hash
+    left = iter(sorted(files, key=lambda one: -files[one]))
+    threads = len(os.sched_getaffinity(0))
+    done = [0] * threads
+
+    def work(number: int) -> None:
+        buffer, told, prefix = bytearray(PART), 0, f"{top}/"
+        for relative in left:
+            found[relative] = see(prefix + relative, buffer)
+            done[number] += files[relative]
+            if number == 0 and said and (part := sum(done) * 100 // total) > told:
+                told = part
+                said(part)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(work, range(threads)):
+            pass
     return found

@@ -80,6 +80,30 @@ class Host:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
+    def judged(self, tree: Path) -> Path:
+        """Where the job that has made a tree has left what it saw of each file."""
+        return self.records / f"{self.record(tree).name}.seen"
+
+    def hashed(self, tree: Path) -> dict[tuple[str, int, int, int, int], str]:
+        """Path, inode, size, mtime and ctime of each file that root hashed in the job that made a tree -> its SHA-256.
+
+        A file whose times are as they were has the bytes that it had: nobody but the kernel sets a ctime.
+        """
+        path, found = self.judged(tree), {}
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            with os.fdopen(handle, encoding="utf-8") as file:
+                state = os.fstat(handle)
+                # a link, or somebody else's, is none of root's words
+                if not stat.S_ISREG(state.st_mode) or state.st_uid != 0 or state.st_mode & 0o022:
+                    return {}
+                for line in filter(None, file.read().split("\n")):
+                    digest, inode, size, mtime, ctime, name = line.split(" ", 5)
+                    found[name, int(inode), int(size), int(mtime), int(ctime)] = digest
+        except (OSError, ValueError):
+            return {}
+        return found
+
     def write(self, tree: Path, entries: dict[str, Entry]) -> None:
         """Record a tree; the ledger has it first, so that a record it does not know is none of ours."""
         path = self.record(tree)
@@ -97,6 +121,7 @@ class Host:
         new.chmod(0o644)
         new.replace(path)
         self.known[path.name] = digest
+        self.judged(tree).unlink(missing_ok=True)
 
     def _known(self) -> dict[str, str]:
         try:
@@ -215,7 +240,7 @@ def pending(host: Host) -> Iterator[tuple[str, str, str]]:
             what, name = found[0]
             # a role writes the texts, and an older generation that was changed goes
             yield ("extra" if what == "changed" and kind in ("texts", "generation") else what), str(tree), name
-    kept = {host.record(tree).name for tree in there}
+    kept = {path.name for tree in there for path in (host.record(tree), host.judged(tree))}
     yield from (("stale", str(path), "") for path in host.records.glob("*") if path.name not in kept)
 
 

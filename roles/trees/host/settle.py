@@ -42,7 +42,11 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     for name, state in walk(tree, loose):
         was = before.get(name) if before is not None else None
         closed(tree / name, state, was[3:6] if was else (bare(state), 0, 0))
-    entries = {name: (*seen(state), content(tree / name, kind_of(state))) for name, state in walk(tree, loose)}
+    hashed = host.hashed(tree) if before is None and kind == "engine" else {}
+    entries: dict[str, Entry] = {}
+    for name, state in walk(tree, loose):
+        known = hashed.get((name, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+        entries[name] = (*seen(state), known or content(tree / name, kind_of(state)))
     if before is None:
         wrong = unproven(tree, kind, entries, host)
     else:

@@ -1,4 +1,5 @@
-"""Take packages away again: `python3 -m rigwright_weights.drop SPEC.json`, as root; SPEC.json is a fetching run's.
+"""Take packages away again: `python3 -m rigwright_weights.drop SPEC.json`, as root; SPEC.json is a fetching run's, or
+has rows without a hash, of files that nothing locks any more.
 
 What is installed from them is another tree. It may be ended at any moment, and the next run does the rest: the ledger
 goes last. Who has another use for one of these files is not asked here.
@@ -51,9 +52,11 @@ def drop(spec: Spec) -> None:
 
 
 def _forget(folder: Path, file: File) -> None:
-    name = records.name(file)
+    # of what nothing locks any more, nobody knows the whole hash; a name of ours has no wildcards in it
+    name = records.name(file) if file.sha256 else f"*{records.name(file)}"
     for one in (folder, folder / DEEP, folder / WRONG, folder / FOLDER):
-        (one / name).unlink(missing_ok=True)
+        for path in one.glob(name):
+            path.unlink(missing_ok=True)
 
 
 def _emptied(root: Path, folder: Path) -> Iterator[str]:

@@ -1,0 +1,131 @@
+"""Environments whose making is cut off at each operation of a deploy, and four boxes that fetch one's bytes once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host, HostSpec
+from lab.labs import Lab
+from rigwright.supply.lock import Artefact
+from tests.hosts import env_box
+from tests.hosts.conftest import Boot
+from tests.hosts.env_box import Ground
+from tests.hosts.support import deploy, plan, red
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+
+KILLING = Path(__file__).with_name("killing_deploy.py")
+FETCH, INSTALL = "Fetch packages of small", "Install small"
+# Seconds into an operation: its beginning, and where a job of the host's is at work.
+MOMENTS = {f"Engines | {FETCH}": (0.0, 1.0), f"Engines | {INSTALL}": (0.0, 1.0, 4.0, 8.0)}
+STOPPED = "! systemctl list-units --plain --no-legend 'rw-job-*' | grep -q ."
+PORT = 8090
+
+
+@pytest.fixture(scope="session")
+def made(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """What hosts fetch from."""
+    lab.up([])
+    with env_box.ground(lab, tmp_path_factory.mktemp("channel")) as found:
+        yield found
+
+
+def left(host: Host) -> list[str]:
+    """What lies on a host of environments and of what they are made of."""
+    places = "/opt/rigwright/engines /var/lib/rigwright/build /srv/models /var/lib/rigwright/trees"
+    return [
+        line for line in host.run(f"ls -A1 {places} | grep -v ':$' || true").split() if "small" in line or "_" in line
+    ]
+
+
+@pytest.mark.parametrize("kind", ["controller", "host"])
+def test_a_deploy_that_is_cut_off_at_each_operation_is_finished_by_the_next_and_leaves_nothing(
+    lab: Lab, boot: Boot, made: Ground, tmp_path: Path, kind: str, subtests: pytest.Subtests
+) -> None:
+    host = boot()
+    less = [row for row in made.packages if row.name != "pathspec"]
+    chosen: dict[int, Sequence[Artefact]] = {1: made.packages, 2: less}
+    rigs = {
+        number: env_box.write(tmp_path / str(number), lab, host, made, packages=rows, keep_generations=1)
+        for number, rows in chosen.items()
+    }
+    first = deploy(rigs[1])
+    assert first.status == 0, first.said
+    operations = [row["name"] for row in first.report["results"]["operations"]]
+    assert {*MOMENTS} <= {*operations}
+    now = 1
+    for operation in operations:
+        for after in MOMENTS.get(operation, (0.0,)):
+            with subtests.test(f"{operation} after {after} s"):
+                target = 3 - now
+                environment = {"KILL_AT": operation, "KILL_AFTER": str(after)}
+                if kind == "host":
+                    environment["KILL_HOST"] = host.namespace
+                cut = deploy(rigs[target], "--yes", file=KILLING, **environment)
+                # what is done before its moment is not cut off, and says so by its exit status
+                assert cut.status in (-signal.SIGKILL, 0), cut.said
+                if kind == "host" and cut.status:
+                    host.start()
+                    host.wait()
+                again = deploy(rigs[target])
+                assert again.status == 0, again.said
+                assert plan(rigs[target]).planned == []
+                folder = Path(env_box.folder_of(host)).name
+                assert {name for name in left(host) if not name.endswith(folder)} == set()
+                now = target
+    assert red(rigs[now]) == set()
+
+
+def test_what_a_power_cut_leaves_of_one_lock_goes_with_the_next(
+    lab: Lab, boot: Boot, made: Ground, tmp_path: Path
+) -> None:
+    host = boot()
+    one = env_box.write(tmp_path / "one", lab, host, made)
+    environment = {"KILL_AT": f"Engines | {INSTALL}", "KILL_AFTER": "2.0", "KILL_HOST": host.namespace}
+    cut = deploy(one, "--yes", file=KILLING, **environment)
+    assert cut.status == -signal.SIGKILL, cut.said
+    host.start()
+    host.wait()
+    assert host.run("ls /srv/models/_packages") != ""
+    # whatever it had come to by then
+    host.run("cd /opt/rigwright/engines && mkdir -p small-0-0123456789ab .making-small-0-0123456789ab/tree")
+    less = [row for row in made.packages if row.name != "pathspec"]
+    two = env_box.write(tmp_path / "two", lab, host, made, packages=less)
+    run = deploy(two)
+    assert run.status == 0, run.said
+    folder = Path(env_box.folder_of(host)).name
+    assert {name for name in left(host) if not name.endswith(folder)} == set()
+    # without any environment, what puts them together is of no use
+    assert host.run("ls -d /opt/rigwright/installers-*") != ""
+    run = deploy(env_box.write(tmp_path / "none", lab, host, made, envs=[], keep_generations=1))
+    assert run.status == 0, run.said
+    assert host.run("ls -d /opt/rigwright/installers-* 2>/dev/null || true") == ""
+    assert left(host) == []
+
+
+def test_four_boxes_draw_the_bytes_of_one_through_a_peer(lab: Lab, made: Ground, release: str, tmp_path: Path) -> None:
+    boxes = lab.up([HostSpec(f"f{number}", release) for number in range(1, 5)])
+    first, *others = boxes
+    shared = {"mirrors": made.source.mirrors, "envs": ["small"], "instances": {}}
+    entries = {host.name: {**host.connection, **shared} for host in boxes}
+    entries[first.name]["share"] = {"address": first.address, "port": PORT, "allow": [str(lab.subnet)]}
+    for host in others:
+        entries[host.name]["peers"] = [f"http://{first.address}:{PORT}"]
+    inventory = env_box.write(tmp_path, lab, first, made)
+    inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({entries!r})\n")
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    # what puts environments together each box draws for itself: it is there now
+    for host in boxes:
+        host.run("rm -rf /opt/rigwright/engines/small-* /srv/models/* /var/lib/rigwright/weights/*")
+    before = made.source.sent_bytes
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert made.source.sent_bytes - before <= 1.05 * sum(row.size for row in (*made.python, *made.packages))
+    for host in boxes:
+        assert host.run("ls -d /opt/rigwright/engines/small-*/build.json") != ""
+    assert deploy(inventory).changed == []

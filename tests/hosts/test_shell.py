@@ -1,0 +1,64 @@
+"""`rigwright shell` as an instance: it is where that one is, and what it runs ends with it, however that ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from tests.hosts.support import main_pid, red, served, until
+
+pytestmark = pytest.mark.all_only
+
+LEFT = "systemctl list-units --plain --no-legend 'rigwright_shell-*'"
+
+
+def words(inventory: Path, *command: str) -> list[str]:
+    """The command line."""
+    return [sys.executable, "-m", "cli", "shell", str(inventory), "chat", *command]
+
+
+def entered(inventory: Path, *command: str) -> str:
+    """What a command beside the instance prints."""
+    done = subprocess.run(words(inventory, *command), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_is_where_its_instance_is(converged: Host, inventory: Path) -> None:
+    before = main_pid(converged)
+    own = converged.run(f"tr '\\0' '\\n' < /proc/{before}/environ | grep -E '^(RW_DIGEST|CUDA_)' | sort")
+    assert entered(inventory, "sh", "-c", "env | grep -E '^(RW_DIGEST|CUDA_)' | sort") == own
+    assert entered(inventory, "id", "-un").strip() == "rigwright-chat"
+    # no network but its own, no host files but what the instance sees, and the instance's socket
+    assert "lo" in (told := entered(inventory, "sh", "-c", "cut -d: -f1 /proc/net/dev | tail -n +3"))
+    assert told.split() == ["lo"]
+    ask = "curl -s -o /dev/null -w '%{http_code}' --unix-socket /run/rigwright/instances/chat/api.sock http://x/health"
+    assert entered(inventory, "sh", "-c", ask) == "200"
+    assert entered(inventory, "sh", "-c", "touch /opt/x 2>/dev/null || touch /tmp/x && echo kept out") == "kept out\n"
+    done = subprocess.run(words(inventory, "sh", "-c", "exit 7"), capture_output=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 7
+    # what a unit takes with it when it ends is still the instance's
+    assert (main_pid(converged), served(converged)) == (before, True)
+    assert red(inventory) == set()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_it_runs_ends_with_it_however_that_ends(converged: Host, inventory: Path, end: signal.Signals) -> None:
+    command = words(inventory, "sh", "-c", "echo begun; sleep 1000")
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout
+        assert running.stderr
+        assert running.stdout.readline() == b"begun\n"
+        assert converged.run(LEFT) != ""
+        running.send_signal(end)
+        status = running.wait(60)
+        complaint = running.stderr.read().decode()
+    assert status == (130 if end is signal.SIGINT else -end)
+    assert complaint.strip() == ""
+    until(lambda: converged.run(LEFT) == "", "without what it ran")
+    assert converged.run("pgrep -f 'sleep [1]000' || true") == ""

@@ -1,0 +1,62 @@
+"""Who enters an instance is where its own process is, and takes nothing of it away when the shell ends."""
+
+from __future__ import annotations
+
+from rigwright.serving.inside import entering, properties
+from rigwright.serving.units import Unit, unit
+from tests.unit import vllm_samples
+from tests.unit.samples import installation, instance, rig
+
+
+def made(**changes: object) -> Unit:
+    one = instance(**changes)  # type: ignore[arg-type] # fields, and keys of a variant
+    return unit(rig(one), one, installation())
+
+
+def test_it_has_the_units_user_sandbox_key_and_limits() -> None:
+    one = made()
+    lines = one.text.partition("[Service]\n")[2].splitlines()
+    told = list(properties(one))
+    for name in ("User", "Group", "PrivateNetwork", "SystemCallFilter", "LoadCredential", "MemoryMax", "ProtectSystem"):
+        wanted = [line for line in lines if line.startswith(f"{name}=")]
+        assert wanted
+        assert [line for line in told if line.startswith(f"{name}=")] == wanted
+
+
+def test_what_ends_with_a_unit_is_not_given_to_another_one() -> None:
+    told = [line.partition("=")[0] for line in properties(made())]
+    assert {
+        "RuntimeDirectory",
+        "RemoveIPC",
+        "ExecStart",
+        "ExecStartPre",
+        "ExecStopPost",
+        "Slice",
+        "Restart",
+    }.isdisjoint(told)
+    assert not any(line.startswith(("#", "[")) or not line.strip() for line in told)
+    # of an instance that is stopped the socket's folder is not there
+    (bound,) = [line for line in properties(made()) if line.startswith("BindPaths=")]
+    assert bound.startswith("BindPaths=-/run/")
+
+
+def test_what_it_compiles_is_the_instances() -> None:
+    one = vllm_samples.vllm()
+    box = vllm_samples.rig(one)
+    found = unit(box, one, vllm_samples.environment(box))
+    told = list(properties(found))
+    assert any(line.startswith("CacheDirectory=") for line in told)
+    assert any(line.startswith("BindPaths=/var/cache/") for line in told)
+    assert "DeviceAllow=char-nvidia rw" in told
+
+
+def test_the_words_stay_apart_and_the_program_is_found_by_the_units_path() -> None:
+    one = made()
+    box = rig(instance())
+    words = entering(box, one, ("python", "-c", "print('$HOME %n')"), "x.service", terminal=False)
+    assert words[-5:] == ('exec "$@"', "sh", "python", "-c", "print('$HOME %n')")
+    assert {"--unit=x.service", "--pipe", f"--property=EnvironmentFile=/etc/rigwright/current/env/{one.instance}"} <= {
+        *words
+    }
+    assert entering(box, one, (), "x.service", terminal=True)[-1] == "/bin/bash"
+    assert "--pty" in entering(box, one, (), "x.service", terminal=True)
