@@ -57,7 +57,7 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 
 @keys.command()
 @NAME
-@click.option("--models", help="Models that the key may use, comma-separated; default: all.")
+@click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
 @click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests per minute.")
 @click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Concurrent requests.")
 @NO_HOSTS

@@ -41,7 +41,9 @@ class ListenerEntry(Frozen):
         "keys are ignored.",
     )
     models: tuple[ServedName, ...] = Field(
-        default=(), description="Models to offer on this listener; default: all of the gateway's."
+        default=(),
+        description="Models to offer on this listener, by name or alias, under all their names; default: all of the "
+        "gateway's.",
     )
     names: tuple[HostName, ...] = Field(
         default=(), description="Host names for its certificate, in addition to its address."
@@ -125,3 +127,7 @@ class Gateway(Frozen):
     def keyed(self) -> bool:
         """Whether any listener needs keys."""
         return any(one.keys for one in self.listeners.values())
+
+    def offers(self, listener: ListenerEntry, model: str) -> bool:
+        """Whether a listener offers a model: it names none, or this one or an alias of it."""
+        return not listener.models or model in {self.aliases.get(one, one) for one in listener.models}

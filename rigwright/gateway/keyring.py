@@ -61,7 +61,7 @@ class Key(Frozen):
 
     sha256: Sha256 = Field(description="SHA-256 of the key.")
     models: tuple[ModelName, ...] | None = Field(
-        default=None, min_length=1, description="Models that it may use; default: all."
+        default=None, min_length=1, description="Models that it may use, by name or alias; default: all."
     )
     requests_per_minute: Limit | None = Field(default=None, description="Requests per minute.")
     streams: Limit | None = Field(default=None, description="Concurrent requests.")

@@ -59,7 +59,7 @@ def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.Monk
             name: SimpleNamespace(
                 inventory=str(inventory),
                 name=name,
-                gateway=SimpleNamespace(keys_file=path) if path else None,
+                gateway=SimpleNamespace(keys_file=path, aliases={"gpt-4o": "qwen3"}) if path else None,
                 offers=offers,
             )
             for name, path in names.items()
@@ -103,6 +103,12 @@ def test_a_key_is_printed_alone_and_every_host_has_it(keys: Verb, hosts: dict[st
         assert (given_to(host), host.reloads) == (["alice"], [ROUTER_UNIT])
     assert "box1: the keys are updated\nbox2: the keys are updated\n" in done.stderr
     assert "plain" not in done.stderr
+
+
+def test_a_key_may_be_for_an_alias(keys: Verb, file: Path) -> None:
+    assert keys("make", "alice", "--models", "gpt-4o").exit_code == 0
+    # as it was said: it follows the alias
+    assert keyring.load(file).keys["alice"].models == ("gpt-4o",)
 
 
 def test_what_is_there_already_reloads_nobody(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
