@@ -50,7 +50,7 @@ def ways(rig: Rig, place: str) -> Iterator[Way]:
     for name, one in gateway.listeners.items() if gateway else ():
         # of all its addresses, the one that is known to lead there
         at = place if ip_address(one.address).is_unspecified else one.address
-        at = one.names[0] if one.tls and one.names else at
+        at = next((host for host in one.names if not host.startswith(".")), at)
         base = f"{'https' if one.tls else 'http'}://{_bracketed(at)}:{one.port}/v1"
         for offer in rig.offers:
             if gateway and gateway.offers(one, offer.name):

@@ -46,7 +46,10 @@ class ListenerEntry(Frozen):
         "gateway's.",
     )
     names: tuple[HostName, ...] = Field(
-        default=(), description="Host names for its certificate, in addition to its address."
+        default=(),
+        description="Host names for its certificate, in addition to its address. Without `keys`, requests for another "
+        "name are refused, which keeps out pages whose name was made to lead here (DNS rebinding); addresses and "
+        "`localhost` are always taken.",
     )
     cert_file: str | None = Field(
         default=None,
@@ -68,8 +71,10 @@ class ListenerEntry(Frozen):
     def _fitting(self) -> ListenerEntry:
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("cert_file and key_file together, or neither")
-        if not self.tls and (idle := [key for key in ("cert_file", "names") if getattr(self, key)]):
-            raise ValueError(f"tls = True if {', '.join(idle)} is set")
+        if not self.tls and self.cert_file:
+            raise ValueError("tls = True if cert_file is set")
+        if not self.tls and self.keys and self.names:
+            raise ValueError("tls = True, or keys = False, if names is set")
         if self.tls and not (self.names or self.cert_file) and ip_address(self.address).is_unspecified:
             raise ValueError("given names for the certificate, since it listens with TLS on all addresses")
         return self

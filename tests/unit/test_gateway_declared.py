@@ -104,7 +104,7 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?',
         ),
         (
-            {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"]}}},
+            {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}},
             "gateway.listeners.lan: ",
         ),
         (

@@ -8,6 +8,7 @@ import json
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,9 +31,9 @@ os.execv(sys.executable, [sys.executable, "-I", *sys.argv[3:]])
 """
 SETTINGS: dict[str, object] = {
     "listeners": {
-        "lan": {"keys": False, "models": None},
-        "keyed": {"keys": True, "models": None},
-        "tls": {"keys": False, "models": None},
+        "lan": {"keys": False, "models": None, "names": []},
+        "keyed": {"keys": True, "models": None, "names": []},
+        "tls": {"keys": False, "models": None, "names": ["box", "llm.example.org", ".rigs.example.org"]},
     },
     "models": {
         "tiny": {
@@ -209,11 +210,13 @@ class World:
         return status, said
 
     async def ask(
-        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1"
+        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1", source: str = ""
     ) -> tuple[int, dict[str, str], bytes]:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
         self.asked += 1
-        reader, writer = await asyncio.open_connection(host, port or self.port)
+        own = (source, 0) if source else None
+        tls = ssl.create_default_context(cafile=str(self.folder / "run/tls/tls.crt")) if port == self.port + 2 else None
+        reader, writer = await asyncio.open_connection(host, port or self.port, local_addr=own, ssl=tls)
         status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
         return status, head, body
 
