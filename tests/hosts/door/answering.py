@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 from door.clients import Stream, posting
@@ -231,6 +232,22 @@ async def what_a_worker_counted_that_is_killed_is_forgotten(world: World) -> Non
         await until(lambda: len(set(world.workers()) - set(before)) == len(before))
     await idle(world)
     assert (await world.post({"model": "tiny"}))[0] == 200
+
+
+async def four_hundred_streams_take_less_than_a_hundred_megabytes(world: World) -> None:
+    asked = ASKED | {"stand_in": {"every": 1, "chunks": 60}}
+    for port in (world.port, world.port + 2):
+        streams = [Stream(port, asked, tls=world.trusted(port)) for _ in range(400)]
+        for at in range(0, len(streams), 50):
+            await asyncio.gather(*(one.__aenter__() for one in streams[at : at + 50]))
+            await asyncio.gather(*(one.until(b" 1 ") for one in streams[at : at + 50]))
+        assert sum((await world.under_way()).values()) == len(streams)
+        most = world.resident()
+        print(f"400 streams, port {port - world.port}: {most / 1e6:.1f} MB", file=sys.stderr)
+        assert most < 100e6
+        for one in streams:
+            await one.__aexit__()
+        await idle(world)
 
 
 async def memory_does_not_grow_with_a_stream(world: World) -> None:
