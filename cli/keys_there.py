@@ -19,7 +19,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
 from rigwright.gateway.given import Brought, Having
 from rigwright.gateway.keyring import Keyring
-from rigwright.problems import Invalid, printable
+from rigwright.problems import Invalid, counted, printable
 from roles import root
 from roles.deploy_lock import holder
 
@@ -119,6 +119,22 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         missing += not there
     if missing:
         raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
+
+
+def refuse_vanished(asked: Asked) -> None:
+    """Refuse to go on without a file of keys where hosts have some: all of them would be taken away.
+
+    Raises:
+        click.ClickException: it is not there, and a host has keys.
+    """
+    if asked.file.exists() or asked.file.is_symlink():
+        return
+    found, _ = hosts_of(asked)
+    for box, one in zip(found, each(found, having_of), strict=True):
+        if one.rows:
+            raise click.ClickException(
+                f"{keyring.vanished(asked.file)}; {box.name} has {counted(len(one.rows), 'key')}"
+            )
 
 
 def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:

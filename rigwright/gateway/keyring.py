@@ -103,6 +103,11 @@ def load(path: Path) -> Keyring:
     return found
 
 
+def vanished(file: Path | str) -> str:
+    """What is said of a file that is not there where hosts have keys: to go on would take them all away."""
+    return f"{file} is not there: bring it back, or create it empty to take all keys away"
+
+
 def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
     """Keys that could not be told apart."""
     kept = [(name, "sha256", key.sha256) for name, key in sorted(keyring.keys.items())]

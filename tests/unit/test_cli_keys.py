@@ -111,6 +111,23 @@ def test_a_key_may_be_for_an_alias(keys: Verb, file: Path) -> None:
     assert keyring.load(file).keys["alice"].models == ("gpt-4o",)
 
 
+@pytest.mark.parametrize("words", [["make", "bob"], ["bring"]])
+def test_a_file_that_has_gone_takes_no_keys_away(
+    keys: Verb, hosts: dict[str, GatewayHost], file: Path, words: list[str]
+) -> None:
+    keys("make", "alice")
+    file.unlink()
+    done = keys(*words)
+    assert (done.exit_code, done.stdout, file.exists()) == (1, "", False)
+    assert (
+        f"{file} is not there: bring it back, or create it empty to take all keys away; box1 has 1 key" in done.stderr
+    )
+    assert given_to(hosts["box1"]) == ["alice"]
+    file.touch()
+    assert keys(*words).exit_code == 0
+    assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
+
+
 def test_what_is_there_already_reloads_nobody(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
     keys("make", "alice")
     assert keys("bring").exit_code == 0

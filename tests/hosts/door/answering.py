@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from door.clients import Stream, posting
@@ -53,6 +54,13 @@ async def a_client_that_goes_before_the_first_word_is_too(world: World) -> None:
     await until(lambda: not any(engine.open for engine in world.engines.values()), 1)
     await idle(world)
     assert world.lines()[-1]["status"] == 499
+
+
+async def words_are_timed_by_a_clock_that_nobody_sets(world: World) -> None:
+    async with Stream(world.port, SLOW) as stream:
+        name = await stream.whose()
+        instances = (await world.state())["instances"]
+        assert 0 <= time.monotonic() - instances[name]["progress"] < 5, instances
 
 
 async def an_engine_that_dies_ends_its_streams_alone(world: World) -> None:

@@ -163,7 +163,10 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "a wide slash": (_line("POST /v1/chat\xef\xbc\x8fcompletions HTTP/1.1"), {400, 404}),
     "a slash of too many bytes": (_line("POST /v1/chat%c0%afcompletions HTTP/1.1"), {400}),
     "a model's name that goes up": (_line("GET /v1/models/../../state HTTP/1.1", body=b""), {400, 404}),
-    "a model's name that goes up, encoded": (_line("GET /v1/models/%2e%2e%2f%2e%2e%2fstate HTTP/1.1", body=b""), {404, 400}),
+    "a model's name that goes up, encoded": (
+        _line("GET /v1/models/%2e%2e%2f%2e%2e%2fstate HTTP/1.1", body=b""),
+        {404, 400},
+    ),
     "a model's name with a NUL": (_line("GET /v1/models/tiny%00 HTTP/1.1", body=b""), {400, 404}),
     "a model's name that asks": (_line("GET /v1/models/x%3f/../../state HTTP/1.1", body=b""), {400, 404}),
     "a model's name of two requests": (
@@ -251,7 +254,9 @@ async def what_an_honest_client_may_say_is_taken_once(world: World) -> None:
         ),
         "bytes of the body before a closing one": _line(CHAT) + b"\r\n",
         "a header that connections are said to end with": _line(CHAT, "Proxy-Connection: x", "Keep-Alive: 99999"),
-        "who else it came from": _line(CHAT, "X-Forwarded-Host: evil", "Forwarded: host=evil", "X-Original-URL: /state"),
+        "who else it came from": _line(
+            CHAT, "X-Forwarded-Host: evil", "Forwarded: host=evil", "X-Original-URL: /state"
+        ),
         "another method": _line(CHAT, "X-HTTP-Method-Override: DELETE", "X-Method-Override: PUT"),
         "an answer's direction": _line(CHAT, "X-Accel-Redirect: /_auth", "X-Sendfile: /etc/passwd"),
     }
@@ -273,14 +278,20 @@ async def requests_one_behind_another_are_answered_in_turn(world: World) -> None
         text = posting(json.dumps({"model": model}).encode())
         return text if closing else text.replace(b"Connection: close", b"Connection: keep-alive")
 
-    text = asked("tiny") + asked("none") + asked("tiny") + b"GET /health HTTP/1.1\r\nHost: box\r\n\r\n" + asked("tiny", True)
+    text = (
+        asked("tiny")
+        + asked("none")
+        + asked("tiny")
+        + b"GET /health HTTP/1.1\r\nHost: box\r\n\r\n"
+        + asked("tiny", True)
+    )
     _, _, body = await world.ask(text)
     # what follows the first one's head is the others', each whole
     said = [part[1:4] for part in body.split(b"HTTP/1.1")][1:]
     assert said == [b"404", b"200", b"200", b"200"], body
     assert world.reached() == 3
     # many, of which nobody waits for one: none is lost to its engine, or stays
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    _, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(asked("tiny") * 200)
     await writer.drain()
     writer.transport.abort()

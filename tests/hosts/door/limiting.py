@@ -235,4 +235,3 @@ async def who_has_large_bodies_under_way_keeps_nobody_elses_out(world: World) ->
         for _, writer in waiting:
             writer.transport.abort()
     await idle(world)
-

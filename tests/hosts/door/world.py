@@ -227,9 +227,7 @@ class World:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
         self.asked += 1
         own = (source, 0) if source else None
-        reader, writer = await asyncio.open_connection(
-            host, port or self.port, local_addr=own, ssl=self.trusted(port)
-        )
+        reader, writer = await asyncio.open_connection(host, port or self.port, local_addr=own, ssl=self.trusted(port))
         status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
         return status, head, body
 
