@@ -68,13 +68,9 @@ class Front:
         """Those that there are."""
         return WAYS if self.proxy else tuple(way for way in WAYS if way != LITELLM)
 
-    def asked(self, way: str, engine: str, streams: int) -> Asked:
-        """A load, one stream after the other.
-
-        A real engine gives each connection a thread of a few, so none is used again.
-        """
+    def asked(self, way: str, engine: str, streams: int, kept: bool = True) -> Asked:
+        """A load, one stream after the other."""
         place = self.box.place(way, engine, self.proxy)
-        kept = engine == PACED
         wanted = Asked(place, engine, streams, self.effort.seconds, WORDS[engine], kept=kept, more=MORE[engine])
         return replace(wanted, spread=SPREAD, prompt=PROMPT)
 
@@ -129,9 +125,9 @@ def measure(
 
 def _turns(front: Front, say: Callable[[str], None]) -> tuple[list[Row], dict[str, list[float]]]:
     counts = front.effort.streams
-    kinds = [(PACED, count, False) for count in counts] + [(PACED, max(counts), True)]
-    kinds += [(REAL, count, False) for count in counts if count <= 16]
-    rows = [Row(*kind, way) for kind in kinds for way in front.ways]
+    kinds = [(PACED, count, False, True) for count in counts] + [(PACED, max(counts), True, True)]
+    kinds += [(REAL, count, False, kept) for count in counts if count <= 16 for kept in (True, False)]
+    rows = [Row(*kind[:3], way, kept=kind[3]) for kind in kinds for way in front.ways]
     short: dict[str, list[float]] = {way: [] for way in front.ways}
     for engine in PORTS:
         for way in front.ways:
@@ -139,8 +135,8 @@ def _turns(front: Front, say: Callable[[str], None]) -> tuple[list[Row], dict[st
     for number in range(front.effort.rounds):
         for kind in kinds:
             say(f"round {number + 1} of {front.effort.rounds}: {kind[0]}, {kind[1]} streams")
-            for row in _in_turn([row for row in rows if (row.engine, row.streams, row.together) == kind], number):
-                asked = front.asked(row.way, row.engine, row.streams)
+            for row in _in_turn([row for row in rows if row.load == kind], number):
+                asked = front.asked(row.way, row.engine, row.streams, row.kept)
                 row.loads.append(front.load(replace(asked, spread=0.0) if row.together else asked))
         say(f"round {number + 1} of {front.effort.rounds}: short answers")
         for way in _in_turn(front.ways, number):

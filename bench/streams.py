@@ -23,6 +23,7 @@ from itertools import accumulate, pairwise
 
 CONTENT = re.compile(rb'"content" ?: ?"[^"]')
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+CLOSING = re.compile(rb"\r\nconnection: *close\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 # What ends an answer in chunks; no event has a carriage return in it.
 LAST = b"0\r\n\r\n"
@@ -85,6 +86,8 @@ class Wire(asyncio.Protocol):
     def __init__(self) -> None:
         """One that is not open yet."""
         self.pieces: list[tuple[float, bytes]] = []
+        self.closes = False
+        """Whether the answer says that there is none after it."""
         self._done: asyncio.Future[None] | None = None
         self._head = self._end = b""
         self._left: int | None = None
@@ -109,6 +112,7 @@ class Wire(asyncio.Protocol):
             if end < 0:
                 return
             head, data = self._head[: end + 2], self._head[end + 4 :]
+            self.closes = CLOSING.search(head) is not None
             length = LENGTH.search(head)
             self._left = -1 if CHUNKED.search(head) else int(length[1]) if length else 0
         if self._left >= 0:
@@ -159,7 +163,8 @@ async def _stream(
         started = time.perf_counter()
         wire = wire or await _open(asked, context)
         made.append((started, await wire.ask(request)))
-        if not asked.kept:
+        # a server may have ended it with its answer, as engines do after some
+        if not asked.kept or wire.closes:
             wire.transport.close()
             wire = None
         await asyncio.sleep(asked.pause)

@@ -41,9 +41,10 @@ def gateway(
     Five ways, each from a client on the host's own loopback interface: the instance's `socket`; its `port`, which is
     what clients have without a gateway; the `gateway`; the gateway with TLS and a key; `LiteLLM`, one worker, in front
     of the port. `paced` is a stand-in for an engine, which streams at a fixed pace and leaves the cores to what is
-    measured: its clients keep their connections, `real` llama.cpp's make a new one for each request. Streams come one
-    after the other, in the rows `at once` all at the same moment. `+` and `÷` are beside the port. Needs root and some
-    ten minutes. LiteLLM's packages (0.7 GB) go to an environment of their own, from locks/litellm.txt.
+    measured; `real` is llama.cpp. Clients keep their connections, but for the rows `new connections`, with one for each
+    answer. Streams come one after the other, in the rows `at once` all at the same moment. `+` and `÷` are beside the
+    port. Needs root and some ten minutes. LiteLLM's packages (0.7 GB) go to an environment of their own, from
+    locks/litellm.txt.
     """
     from bench import fronted
     from bench import gateway as bench_gateway

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from checks.looking import each
 from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT
-from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of
+from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of, refuse_vanished
 from cli.tables import show
 from rigwright.gateway import keyring
 from rigwright.gateway.given import Having
@@ -57,7 +57,7 @@ def keys(context: click.Context, inventory: str, limit: str | None) -> None:
 
 @keys.command()
 @NAME
-@click.option("--models", help="Models that the key may use, comma-separated; default: all.")
+@click.option("--models", help="Models that the key may use, by name or alias, comma-separated; default: all.")
 @click.option("--requests-per-minute", type=click.IntRange(1, keyring.MOST), help="Requests per minute.")
 @click.option("--streams", type=click.IntRange(1, keyring.MOST), help="Concurrent requests.")
 @NO_HOSTS
@@ -90,6 +90,8 @@ def make(
         )
         return there.having(name, key)
 
+    if not no_hosts:
+        refuse_vanished(asked)
     _changed(asked, change)
     _printed(name, clear)
     everywhere(asked, no_hosts)
@@ -138,6 +140,7 @@ def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
 @click.pass_obj
 def bring(asked: Asked) -> None:
     """Bring the keys as they are in the file to every host, as a deploy does."""
+    refuse_vanished(asked)
     everywhere(asked, no_hosts=False)
 
 

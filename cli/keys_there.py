@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
 from rigwright.gateway.given import Brought, Having
 from rigwright.gateway.keyring import Keyring
-from rigwright.problems import Invalid, printable
+from rigwright.problems import Invalid, counted, printable
 from roles import root
 from roles.deploy_lock import holder
 
@@ -35,7 +35,7 @@ class Asked:
     file: Path
     rigs: Mapping[str, Rig]
     models: frozenset[str] = frozenset()
-    """Names that clients ask for at any of them."""
+    """Names that clients ask for at any of them, aliases too: a key follows an alias to what it stands for."""
 
     def load(self) -> Keyring:
         """The keys that there are.
@@ -66,9 +66,14 @@ def asked_of(inventory: str, limit: str | None) -> Asked:
         listed = "; ".join(f"{', '.join(names)} have {file}" for file, names in sorted(files.items()))
         raise click.ClickException(f"{inventory}: choose a keys file with --limit: {listed}")
     ((file, names),) = files.items()
-    # no aliases: a key is for what those stand for
-    models = frozenset(offer.name for name in names for offer in rigs[name].offers)
+    models = frozenset(
+        one for name in names for one in (*(offer.name for offer in rigs[name].offers), *_aliases(rigs[name]))
+    )
     return Asked(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
+
+
+def _aliases(rig: Rig) -> Collection[str]:
+    return rig.gateway.aliases if rig.gateway else ()
 
 
 @contextmanager
@@ -114,6 +119,22 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         missing += not there
     if missing:
         raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
+
+
+def refuse_vanished(asked: Asked) -> None:
+    """Refuse to go on without a file of keys where hosts have some: all of them would be taken away.
+
+    Raises:
+        click.ClickException: it is not there, and a host has keys.
+    """
+    if asked.file.exists() or asked.file.is_symlink():
+        return
+    found, _ = hosts_of(asked)
+    for box, one in zip(found, each(found, having_of), strict=True):
+        if one.rows:
+            raise click.ClickException(
+                f"{keyring.vanished(asked.file)}; {box.name} has {counted(len(one.rows), 'key')}"
+            )
 
 
 def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:

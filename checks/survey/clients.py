@@ -66,9 +66,10 @@ def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
 
 def names(rig: Rig, entry: ListenerEntry) -> list[str]:
     """What is offered at a listener, aliases too."""
-    aliases = rig.gateway.aliases if rig.gateway else {}
-    offered = {one.name for one in rig.offers if not entry.models or one.name in entry.models}
-    return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
+    if not rig.gateway:
+        return []
+    offered = {one.name for one in rig.offers if rig.gateway.offers(entry, one.name)}
+    return [*sorted(offered), *sorted(alias for alias, name in rig.gateway.aliases.items() if name in offered)]
 
 
 def closed(rig: Rig, entry: ListenerEntry) -> list[str]:

@@ -46,13 +46,14 @@ def ways(rig: Rig, place: str) -> Iterator[Way]:
         rig: The rig.
         place: The name or address by which the rig is reached.
     """
-    for name, one in rig.gateway.listeners.items() if rig.gateway else ():
+    gateway = rig.gateway
+    for name, one in gateway.listeners.items() if gateway else ():
         # of all its addresses, the one that is known to lead there
         at = place if ip_address(one.address).is_unspecified else one.address
-        at = one.names[0] if one.tls and one.names else at
+        at = next((host for host in one.names if not host.startswith(".")), at)
         base = f"{'https' if one.tls else 'http'}://{_bracketed(at)}:{one.port}/v1"
         for offer in rig.offers:
-            if not one.models or offer.name in one.models:
+            if gateway and gateway.offers(one, offer.name):
                 yield Way(rig.name, offer.name, base, one.keys, listener=name)
     for instance in rig.instances:
         base = f"http://127.0.0.1:{instance.port}/v1"

@@ -41,10 +41,15 @@ class ListenerEntry(Frozen):
         "keys are ignored.",
     )
     models: tuple[ServedName, ...] = Field(
-        default=(), description="Models to offer on this listener; default: all of the gateway's."
+        default=(),
+        description="Models to offer on this listener, by name or alias, under all their names; default: all of the "
+        "gateway's.",
     )
     names: tuple[HostName, ...] = Field(
-        default=(), description="Host names for its certificate, in addition to its address."
+        default=(),
+        description="Host names for its certificate, in addition to its address. Without `keys`, requests for another "
+        "name are refused, which keeps out pages whose name was made to lead here (DNS rebinding); addresses and "
+        "`localhost` are always taken.",
     )
     cert_file: str | None = Field(
         default=None,
@@ -66,8 +71,10 @@ class ListenerEntry(Frozen):
     def _fitting(self) -> ListenerEntry:
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("cert_file and key_file together, or neither")
-        if not self.tls and (idle := [key for key in ("cert_file", "names") if getattr(self, key)]):
-            raise ValueError(f"tls = True if {', '.join(idle)} is set")
+        if not self.tls and self.cert_file:
+            raise ValueError("tls = True if cert_file is set")
+        if not self.tls and self.keys and self.names:
+            raise ValueError("tls = True, or keys = False, if names is set")
         if self.tls and not (self.names or self.cert_file) and ip_address(self.address).is_unspecified:
             raise ValueError("given names for the certificate, since it listens with TLS on all addresses")
         return self
@@ -125,3 +132,7 @@ class Gateway(Frozen):
     def keyed(self) -> bool:
         """Whether any listener needs keys."""
         return any(one.keys for one in self.listeners.values())
+
+    def offers(self, listener: ListenerEntry, model: str) -> bool:
+        """Whether a listener offers a model: it names none, or this one or an alias of it."""
+        return not listener.models or model in {self.aliases.get(one, one) for one in listener.models}

@@ -60,6 +60,16 @@ class Found:
         return self.gateway not in RUNS or self.credentials_given == self.credentials
 
 
+def was_given(found: Found, none: str) -> bool:
+    """Whether a host has keys, and they are those that it was given: what else lies there is to be taken away.
+
+    Args:
+        found: What it has.
+        none: SHA-256 of no keys.
+    """
+    return found.keys not in ("", none) and found.keys == found.keys_given
+
+
 # somebody may have named a file there as they like
 _listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
 SCHEMA: channel.Schema = {

@@ -61,7 +61,7 @@ class Key(Frozen):
 
     sha256: Sha256 = Field(description="SHA-256 of the key.")
     models: tuple[ModelName, ...] | None = Field(
-        default=None, min_length=1, description="Models that it may use; default: all."
+        default=None, min_length=1, description="Models that it may use, by name or alias; default: all."
     )
     requests_per_minute: Limit | None = Field(default=None, description="Requests per minute.")
     streams: Limit | None = Field(default=None, description="Concurrent requests.")
@@ -101,6 +101,11 @@ def load(path: Path) -> Keyring:
     if problems := list(_twins(str(path), found)):
         raise Invalid(problems)
     return found
+
+
+def vanished(file: Path | str) -> str:
+    """What is said of a file that is not there where hosts have keys: to go on would take them all away."""
+    return f"{file} is not there: bring it back, or create it empty to take all keys away"
 
 
 def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:

@@ -96,8 +96,8 @@ def refuse_gateway(
             refuse(f"gateway.aliases.{alias}", f"{alias} is already a model name")
     for listener, entry in gateway.listeners.items():
         for name in entry.models:
-            if name not in names:
-                refuse(f"gateway.listeners.{listener}.models", unknown("model", name, names))
+            if name not in names | gateway.aliases.keys():
+                refuse(f"gateway.listeners.{listener}.models", unknown("model", name, names | gateway.aliases.keys()))
     _refuse_places(gateway, declared, taken, refuse)
 
 

@@ -67,7 +67,13 @@ def settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
     """What router and nginx are to do, as both read it; `digest` stands for it and for nginx's configuration."""
     made: dict[str, object] = {
         "listeners": {
-            name: {"keys": one.keys, "models": list(one.models) or None} for name, one in gateway.listeners.items()
+            name: {
+                "keys": one.keys,
+                "models": list(one.models) or None,
+                # with a key, or by a certificate, whoever was led here by a name of somebody else's gets nowhere
+                "names": [] if one.keys else [host.lower() for host in one.names],
+            }
+            for name, one in gateway.listeners.items()
         },
         "models": {
             one.name: {

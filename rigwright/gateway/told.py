@@ -5,16 +5,17 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.gateway.entry import Gateway, ListenerEntry
 
 
 def sentences(rig: Rig) -> list[str]:
     """A line a listener, for who is to agree to it."""
-    return [_listener(name, one, rig) for name, one in sorted(rig.gateway.listeners.items())] if rig.gateway else []
+    gateway = rig.gateway
+    return [_listener(name, one, rig, gateway) for name, one in sorted(gateway.listeners.items())] if gateway else []
 
 
-def _listener(name: str, entry: ListenerEntry, rig: Rig) -> str:
-    offered = [one.name for one in rig.offers if not entry.models or one.name in entry.models]
+def _listener(name: str, entry: ListenerEntry, rig: Rig, gateway: Gateway) -> str:
+    offered = [one.name for one in rig.offers if gateway.offers(entry, one.name)]
     address = ip_address(entry.address)
     where = "only this host" if address.is_loopback else "everyone who reaches this host over the network"
     who = f"{where}, with a key" if entry.keys else f"{where}, without a key"

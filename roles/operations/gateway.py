@@ -48,6 +48,9 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
         return
     text = keyring.keys_json(ring)
     found, wanted = host.get_fact(Given, script=given.script(rig)), keyring.digest(text)
+    if not Path(file).exists() and given.was_given(found, wanted):
+        yield _refused(f"{keyring.vanished(file)}; this host has keys that you gave it")
+        return
     if found.has_keys(wanted):
         host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, up to date")
         return

@@ -30,6 +30,26 @@ local PASSED = {
   ["access-control-allow-headers"] = true, ["access-control-max-age"] = true,
   ["access-control-allow-private-network"] = true,
 }
+-- What answers are, of engines' as of the gateway's own. An engine that somebody has taken over could otherwise send a
+-- page, which a browser would run as one of the gateway's.
+local KINDS = {
+  ["application/json"] = true, ["text/event-stream"] = true, ["text/plain"] = true,
+  ["application/openmetrics-text"] = true,
+}
+local PARAMETERS = { "^charset=utf%-8$", "^version=[%d.]+$" }
+local UNKNOWN = "application/octet-stream"
+
+-- A Content-Type with what of it is known.
+local function kind_of(said)
+  local kind, more = (said or ""):lower():match("^%s*([^;%s]+)%s*;?(.*)$")
+  if not KINDS[kind or ""] then return UNKNOWN end
+  for one in more:gmatch("[^;%s]+") do
+    for _, pattern in ipairs(PARAMETERS) do
+      if one:find(pattern) then kind = kind .. "; " .. one end
+    end
+  end
+  return kind
+end
 
 -- Answer with an error. Lua reads what is left of a body, and throws it away.
 function answers.fail(status, message, more)
@@ -83,6 +103,12 @@ function answers.headers()
     if not PASSED[name:lower()] then ngx.header[name] = nil end
   end
   local header = ngx.header
+  header["X-Content-Type-Options"] = "nosniff"
+  if ngx.var.rw_socket ~= "" then
+    -- an engine is asked with its own key, and has none of a client's to ask for
+    header["WWW-Authenticate"] = nil
+    header["Content-Type"] = header["Content-Type"] or kind_of(ngx.var.upstream_http_content_type)
+  end
   if next(settings.origins) then
     header["Vary"] = "Origin"
     local origin = ngx.var.http_origin

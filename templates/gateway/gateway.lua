@@ -17,6 +17,13 @@ local LIGHT = 262144
 -- Bytes of a body: up to those it waits in a buffer of its connection's; those that one may have; those of all together
 -- that wait in files, which are memory too, of the gigabyte that the unit may take.
 local BUFFER, MOST_BODY, MOST_BODIES = 65536, 67108864, 402653184
+-- Bytes of those that one caller's may be: two of the largest. So he can keep neither others' from being taken nor, for
+-- long, from being read, for which they wait in turn.
+local SHARE = 134217728
+-- Callers are told apart by this many numbers, so that there is an end to what is counted.
+local CALLERS = 1024
+-- Seconds for which a large body waits for its caller's earlier ones, and between two looks.
+local PATIENCE, PAUSE = 5, 0.05
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
 
@@ -69,6 +76,17 @@ local function preflight(headers)
   return true
 end
 
+-- Whether a listener is called what it was declared to be, or by an address. A page whose own name was made to lead here
+-- (DNS rebinding) is of that name, and a browser says no origin of one that only reads.
+local function meant(listener, host)
+  local names = settings.names[listener]
+  if not names or not host or host:find("^%[") or host:find("^%d+%.%d+%.%d+%.%d+$") or host == "localhost" then return true end
+  for _, name in ipairs(names) do
+    if host == name or (name:sub(1, 1) == "." and host:sub(-#name) == name) then return true end
+  end
+  return false
+end
+
 local function twice(headers)
   for _, name in ipairs(SINGLE) do
     if type(headers[name]) == "table" then return name end
@@ -92,6 +110,9 @@ function gateway.check()
   local name = twice(headers)
   if name then return fail(400, "the header " .. name .. " came more than once") end
 
+  if not meant(var.server_name, var.http_host and var.host) then
+    return fail(421, "this is not called so: the name would have to be declared", { code = "host" })
+  end
   local wanted = method_for(path)
   if not wanted then return answers.unknown() end
   local origin = headers["origin"]
@@ -116,6 +137,22 @@ function gateway.check()
   if wanted == "POST" and not (length and length <= LIGHT) then return ngx.exec("@heavy") end
 end
 
+-- A key's owner; without keys an address, and of IPv6 what a network has as a whole.
+local function caller()
+  local key = ngx.var.rw_key
+  return ngx.crc32_long(key and key ~= "" and key or ngx.var.binary_remote_addr:sub(1, 8)) % CALLERS
+end
+
+-- Have these bytes be the caller's, as soon as there is room for them; nothing where that takes too long.
+local function share(request, length)
+  local name = "bodies " .. caller()
+  for _ = 0, PATIENCE, PAUSE do
+    if counts.take(request, name, length) <= SHARE then return name end
+    counts.give(request, name)
+    ngx.sleep(PAUSE)
+  end
+end
+
 local function later(request, status, message, seconds)
   counts.give(request)
   return fail(status, message, { retry = seconds })
@@ -125,13 +162,20 @@ end
 function gateway.receive()
   local request, said = requests.current(), tonumber(ngx.var.http_content_length)
   local length = said or MOST_BODY
-  if length > BUFFER and counts.take(request, "bodies", length) > MOST_BODIES then
-    return later(request, 503, "too many large requests are under way", SOON)
+  local shared
+  if length > BUFFER then
+    shared = share(request, length)
+    if not shared then return later(request, 429, "too many large requests of yours are under way", SOON) end
+    if counts.take(request, "bodies", length) > MOST_BODIES then
+      return later(request, 503, "too many large requests are under way", SOON)
+    end
   end
   ngx.req.read_body()
   if not said then
-    counts.give(request, "bodies")
-    counts.take(request, "bodies", tonumber(ngx.var.request_length))
+    for _, name in ipairs({ "bodies", shared }) do
+      counts.give(request, name)
+      counts.take(request, name, tonumber(ngx.var.request_length))
+    end
   end
 end
 

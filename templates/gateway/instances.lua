@@ -9,7 +9,10 @@ local instances = {}
 ffi.cdef([[
 int open(const char *path, int flags, ...);
 int close(int file);
+ssize_t readlink(const char *path, char *target, size_t size);
 ]])
+local LONGEST = 4096
+local target = ffi.new("char[?]", LONGEST)
 -- What opening a socket as a file says (errno(3)); where there is none it is another number.
 local ENXIO = 6
 -- O_NONBLOCK and O_CLOEXEC (open(2), on x86 and Arm): who has an engine can make a FIFO of its socket, and opening that
@@ -28,9 +31,18 @@ local function opens(path)
   return true
 end
 
--- Whether its link leads to a socket: readiness makes it after a completion, its stop removes it.
+-- Where a link leads to; nothing for what is none.
+local function target_of(path)
+  local length = ffi.C.readlink(path, target, LONGEST)
+  return length > 0 and length < LONGEST and ffi.string(target, length) or nil
+end
+
+-- Whether its link leads to a socket: readiness makes it after a completion, its stop removes it. What it leads to is the
+-- engine's, who could put a link to another one's there, and have that one given its requests and its key.
 local function linked(name)
-  local _, number = opens(settings.links .. "/" .. name)
+  local path = target_of(settings.links .. "/" .. name)
+  if not path or target_of(path) then return false end
+  local _, number = opens(path)
   return number == ENXIO
 end
 

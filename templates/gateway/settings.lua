@@ -23,7 +23,10 @@ function settings.read(path)
   settings.models = found.models
   settings.links, settings.out, settings.digest = found.links, found.out, found.digest
   settings.origins = set(found.origins)
-  settings.instances, settings.sticky_headers = {}, {}
+  settings.instances, settings.sticky_headers, settings.names = {}, {}, {}
+  for name, listener in pairs(found.listeners) do
+    if listener.names and #listener.names > 0 then settings.names[name] = listener.names end
+  end
   for _, model in pairs(found.models) do
     for _, name in ipairs(model.instances) do settings.instances[name] = true end
     local header = model.sticky:match("^header:(.+)$")

@@ -1,4 +1,5 @@
 -- What passes of an answer: when its first content came, what it says of tokens, and whether its key still holds.
+local clock = require("clock")
 local counts = require("counts")
 local requests = require("requests")
 
@@ -51,7 +52,7 @@ function watching.watch()
   if ngx.arg[2] then counts.give(request) end
   if not chunk or chunk == "" then return end
   if request.told then return ngx.ERROR end
-  local now = ngx.now()
+  local now = clock.now()
   if now - (request.looked or 0) >= 1 then
     request.looked = now
     counts.set("progress " .. request.instance, math.floor(now))

@@ -13,7 +13,7 @@ import pytest
 
 from bench import litellm, locked
 from bench.figures import Load, Request
-from bench.fronted import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
+from bench.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
 from bench.fronts import Crowd, Large, Report, Row, parse
 from bench.streams import MESSAGE, Asked, Place, body
 from rigwright.inventory import ROOT
@@ -108,7 +108,15 @@ def test_goals_stand_beside_what_was_seen() -> None:
     assert said[0] == (
         "gateway: TTFT P99 with 64 streams +3.00 ms beside the port, +4.00 beside the socket; goal: at most 5 ms later"
     )
-    assert "gateway: tokens/s ÷ the port's, at worst 1.000; goal: 0.99" in said
+    assert "gateway: tokens/s ÷ the port's, at worst 1.000, connections kept; goal: 0.99" in said
+    assert not any("a connection each answer" in line for line in said)
+    more = [
+        Row(REAL, 1, False, way, [load(0.02, total)] * 2, kept=False) for way, total in ((PORT, 1.0), (PLAIN, 1.25))
+    ]
+    rows = [*report().rows, *more, replace(more[1], way=TLS)]
+    wanted = "gateway, TLS: tokens/s ÷ the port's, at worst 0.800, a connection each answer; goal: 0.99"
+    assert wanted in report(rows=rows).goals()
+    assert ("real", "1, new connections", PLAIN) in {line[:3] for line in report(rows=rows).table()}
     assert "gateway: 55.0 MB with 400 streams open, 42.0 before; goal: at most 100 MB" in said
     assert "LiteLLM: 432.0 MB with 400 streams open, 311.0 before" in said
     assert "gateway: 1000 short answers a second over 16 connections (900 to 1100)" in said

@@ -59,7 +59,7 @@ def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.Monk
             name: SimpleNamespace(
                 inventory=str(inventory),
                 name=name,
-                gateway=SimpleNamespace(keys_file=path) if path else None,
+                gateway=SimpleNamespace(keys_file=path, aliases={"gpt-4o": "qwen3"}) if path else None,
                 offers=offers,
             )
             for name, path in names.items()
@@ -103,6 +103,29 @@ def test_a_key_is_printed_alone_and_every_host_has_it(keys: Verb, hosts: dict[st
         assert (given_to(host), host.reloads) == (["alice"], [ROUTER_UNIT])
     assert "box1: the keys are updated\nbox2: the keys are updated\n" in done.stderr
     assert "plain" not in done.stderr
+
+
+def test_a_key_may_be_for_an_alias(keys: Verb, file: Path) -> None:
+    assert keys("make", "alice", "--models", "gpt-4o").exit_code == 0
+    # as it was said: it follows the alias
+    assert keyring.load(file).keys["alice"].models == ("gpt-4o",)
+
+
+@pytest.mark.parametrize("words", [["make", "bob"], ["bring"]])
+def test_a_file_that_has_gone_takes_no_keys_away(
+    keys: Verb, hosts: dict[str, GatewayHost], file: Path, words: list[str]
+) -> None:
+    keys("make", "alice")
+    file.unlink()
+    done = keys(*words)
+    assert (done.exit_code, done.stdout, file.exists()) == (1, "", False)
+    assert (
+        f"{file} is not there: bring it back, or create it empty to take all keys away; box1 has 1 key" in done.stderr
+    )
+    assert given_to(hosts["box1"]) == ["alice"]
+    file.touch()
+    assert keys(*words).exit_code == 0
+    assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
 
 def test_what_is_there_already_reloads_nobody(keys: Verb, hosts: dict[str, GatewayHost]) -> None:

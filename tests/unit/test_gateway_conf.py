@@ -54,6 +54,13 @@ def test_the_router_is_asked_who_it_is_wherever_there_are_keys() -> None:
     assert len(found(r"auth_request /_auth;")) == 2 * (len(PATHS) + 2)
 
 
+def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
+    text = config(DOOR, "# ours")
+    asked = re.findall(r"location @(?:serve|again|scrape) \{(.*?)\n    \}", text, re.DOTALL)
+    assert len(asked) == 3 * len(DOOR.listeners)
+    assert all("proxy_hide_header Content-Type;" in one for one in asked)
+
+
 @pytest.mark.parametrize("networks", [(), ("10.0.0.0/8", "fd00::/8")])
 def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
     door = replace(DOOR, scrapers=networks)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from checks.survey.clients import names
 from rigwright.declaration.rig import Rig
+from rigwright.gateway.clients import ways
 from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.gateway.service import door
 from rigwright.gateway.told import sentences
@@ -37,6 +39,18 @@ def test_names_of_ones_own_are_those_that_are_offered(box: Box) -> None:
         0,
         "conversation",
     )
+
+
+def test_an_alias_of_a_listener_opens_the_model_that_it_stands_for(box: Box) -> None:
+    models = {"fast": {"instances": ["twin"]}, "slow": {"instances": ["chat"]}}
+    listeners = {"lan": LAN["lan"] | {"models": ["gpt-4o"]}}
+    aliases = {"gpt-4o": "fast", "o3": "fast", "o4": "slow"}
+    found = declared(box, gateway={"listeners": listeners, "models": models, "aliases": aliases})
+    (line,) = sentences(found)
+    assert "may use fast;" in line
+    assert [one.model for one in ways(found, "box") if one.listener] == ["fast"]
+    assert found.gateway
+    assert names(found, found.gateway.listeners["lan"]) == ["fast", "gpt-4o", "o3"]
 
 
 def test_a_header_is_the_same_one_in_capitals(box: Box) -> None:
@@ -86,7 +100,11 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             'gateway.listeners.lan.models: there is no model "gpt-4o"; allowed: small',
         ),
         (
-            {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"]}}},
+            {"listeners": {"lan": LAN["lan"] | {"models": ["gpt-4"]}}, "aliases": {"gpt-4o": "small"}},
+            'gateway.listeners.lan.models: there is no model "gpt-4"; did you mean "gpt-4o"?',
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"names": ["llm.example.org"], "keys": True}}},
             "gateway.listeners.lan: ",
         ),
         (

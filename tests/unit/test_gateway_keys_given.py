@@ -52,6 +52,13 @@ def carry_out(host: GatewayHost, operation: Any, **values: object) -> list[str]:
     return scripts
 
 
+def noted(host: GatewayHost, digest: str) -> None:
+    """Have it written down that the router was given keys of this digest."""
+    record = Path(host.moved(given.KEYS_RECORD))
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(f"{digest}\n")
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "gateway-keys.toml"
@@ -121,6 +128,39 @@ def test_what_was_cut_off_on_its_way_never_takes_its_place(host: GatewayHost) ->
     done = host.sh(given.bring(str(lying), keyring.digest(KEYS)), KEYS[:-20])
     assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
     assert "was cut off" in done.stderr
+
+
+def test_a_disk_that_is_full_keeps_the_keys_that_were_there(host: GatewayHost) -> None:
+    lying = host.credentials / "gateway-keys.json"
+    lying.write_text("before")
+    # no file of more than these blocks can be written, as on a disk without any left
+    script = f"ulimit -f 0\ntrap '' XFSZ\n{given.bring(str(lying), keyring.digest(KEYS))}"
+    done = host.sh(script, KEYS)
+    assert (done.returncode, lying.read_text(), list(host.credentials.iterdir())) == (1, "before", [lying])
+
+
+def test_without_the_file_of_keys_nobody_loses_his(
+    host: GatewayHost, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.fact(gateway, monkeypatch)
+    carry_out(host, gateway.keys, file=str(file))
+    noted(host, keyring.digest(KEYS))
+    file.unlink()
+    (command,) = gateway.keys._inner(rig=host.rig, file=str(file))
+    done = host.sh(command.get_raw_value())
+    assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
+    # what it was not given is somebody else's, and goes
+    lying = host.credentials / "gateway-keys.json"
+    lying.write_text(keyring.keys_json(RING.having("eve", Key(sha256="e" * 64, made="2026-11-22"))))
+    carry_out(host, gateway.keys, file=str(file))
+    assert lying.read_text() == keyring.keys_json(Keyring())
+    # and so do all, where that is meant
+    carry_out(host, gateway.keys, file=str(file))
+    lying.write_text(KEYS)
+    noted(host, keyring.digest(KEYS))
+    file.touch()
+    carry_out(host, gateway.keys, file=str(file))
+    assert lying.read_text() == keyring.keys_json(Keyring())
 
 
 def test_a_file_that_is_refused_ends_the_run_of_its_host(

@@ -86,7 +86,7 @@ def test_what_an_instance_says_shows_whether_it_is_well(box: Box, status: int, o
 
 def test_an_instance_at_work_is_not_asked(box: Box) -> None:
     box.nginx.probes = {"chat": 0}
-    box.nginx.instances = {"chat": {"under_way": 1, "progress": time.time() + 3600}}
+    box.nginx.instances = {"chat": {"under_way": 1, "progress": time.monotonic() + 3600}}
     box.ready("chat"), box.ready("chat2")
     (box.world.out / "chat").touch()
     box.world.start()
@@ -101,7 +101,7 @@ def test_progress_of_others_is_an_answer_while_one_waits(box: Box) -> None:
     box.world.start()
     until(lambda: box.nginx.count("/probe/chat") == 1)
     (box.world.out / "chat").touch()
-    box.nginx.instances = {"chat": {"under_way": 1, "progress": time.time() + 3600}}
+    box.nginx.instances = {"chat": {"under_way": 1, "progress": time.monotonic() + 3600}}
     until(lambda: not box.out("chat"))
 
 
@@ -114,6 +114,23 @@ def test_who_is_stopped_or_ready_anew_or_unknown_is_not_out(box: Box) -> None:
     box.world.settings["probe"]["timeout"] = 3600
     box.world.start()
     until(lambda: not any(box.world.out.iterdir()))
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_a_clock_that_is_set_takes_nobody_out_or_in(box: Box, hours: int) -> None:
+    """It was set after chat became ready."""
+    box.nginx.probes = {"chat": 0}
+    box.ready("chat"), box.ready("chat2")
+    moved = time.time() - 3600 * hours
+    os.utime(box.world.folder / "links/chat", (moved, moved), follow_symlinks=False)
+    box.world.start()
+    until(lambda: box.out("chat"))
+    before = box.nginx.count("/probe/chat2")
+    seen = set()
+    while box.nginx.count("/probe/chat2") < before + 5:
+        seen.add(box.out("chat"))
+        time.sleep(0.01)
+    assert (seen, box.out("chat2")) == ({True}, False)
 
 
 def test_one_that_was_started_anew_meanwhile_is_not_out(box: Box) -> None:
@@ -146,6 +163,7 @@ def test_while_nginx_says_nothing_nobody_is_taken_out_or_in(tmp_path: Path) -> N
         box.ready("chat"), box.ready("chat2")
         os.utime(world.folder / "links/chat", (1, 1), follow_symlinks=False)
         (world.out / "chat").touch()
+        os.utime(world.out / "chat", (1, 1))
         world.start()
         until(lambda: "nginx's socket" in world.stderr)
         assert box.out("chat") and not box.out("chat2")

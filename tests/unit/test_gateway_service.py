@@ -122,7 +122,18 @@ def test_an_instance_is_restarted_where_a_gateway_comes_for_it_says_then_who_may
 def test_no_key_and_no_certificate_is_in_a_generation() -> None:
     made = door(rig(instance("chat"), gateway=Gateway.model_validate({"listeners": LISTENERS | TLS})), OWNED)
     assert "BEGIN" not in "".join(text for name, text in made.files.items() if not name.endswith((".py", "prepare")))
-    assert json.loads(made.files["gateway/settings.json"])["listeners"]["office"] == {"keys": True, "models": None}
+    assert json.loads(made.files["gateway/settings.json"])["listeners"]["office"] == {
+        "keys": True,
+        "models": None,
+        "names": [],
+    }
+
+
+def test_names_are_asked_for_where_no_key_is() -> None:
+    every = {"lan": {"address": "192.0.2.7", "port": 8000, "keys": False, "names": ["Rig.Example.org", ".lan"]}}
+    made = door(rig(instance("chat"), gateway=Gateway.model_validate({"listeners": every})), OWNED)
+    listeners = json.loads(made.files["gateway/settings.json"])["listeners"]
+    assert listeners["lan"]["names"] == ["rig.example.org", ".lan"]
 
 
 AIM_MODEL = json.loads(AIM.files["gateway/settings.json"])["models"].popitem()[0]

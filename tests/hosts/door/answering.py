@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 from door.clients import Stream, posting
@@ -52,6 +54,13 @@ async def a_client_that_goes_before_the_first_word_is_too(world: World) -> None:
     await until(lambda: not any(engine.open for engine in world.engines.values()), 1)
     await idle(world)
     assert world.lines()[-1]["status"] == 499
+
+
+async def words_are_timed_by_a_clock_that_nobody_sets(world: World) -> None:
+    async with Stream(world.port, SLOW) as stream:
+        name = await stream.whose()
+        instances = (await world.state())["instances"]
+        assert 0 <= time.monotonic() - instances[name]["progress"] < 5, instances
 
 
 async def an_engine_that_dies_ends_its_streams_alone(world: World) -> None:
@@ -231,6 +240,22 @@ async def what_a_worker_counted_that_is_killed_is_forgotten(world: World) -> Non
         await until(lambda: len(set(world.workers()) - set(before)) == len(before))
     await idle(world)
     assert (await world.post({"model": "tiny"}))[0] == 200
+
+
+async def four_hundred_streams_take_less_than_a_hundred_megabytes(world: World) -> None:
+    asked = ASKED | {"stand_in": {"every": 1, "chunks": 60}}
+    for port in (world.port, world.port + 2):
+        streams = [Stream(port, asked, tls=world.trusted(port)) for _ in range(400)]
+        for at in range(0, len(streams), 50):
+            await asyncio.gather(*(one.__aenter__() for one in streams[at : at + 50]))
+            await asyncio.gather(*(one.until(b" 1 ") for one in streams[at : at + 50]))
+        assert sum((await world.under_way()).values()) == len(streams)
+        most = world.resident()
+        print(f"400 streams, port {port - world.port}: {most / 1e6:.1f} MB", file=sys.stderr)
+        assert most < 100e6
+        for one in streams:
+            await one.__aexit__()
+        await idle(world)
 
 
 async def memory_does_not_grow_with_a_stream(world: World) -> None:

@@ -84,13 +84,16 @@ def secured(port: int, text: bytes, context: ssl.SSLContext, before: ssl.SSLSess
 class Stream:
     """A request whose answer is read as it comes."""
 
-    def __init__(self, port: int, asked: Mapping[str, object], *headers: str) -> None:
+    def __init__(
+        self, port: int, asked: Mapping[str, object], *headers: str, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.port = port
+        self.tls = tls
         self.text = posting(json.dumps(asked).encode(), *headers)
         self.came = b""
 
     async def __aenter__(self) -> Stream:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
         self.writer.write(self.text)
         return self
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
+import time
 
+from door.answering import idle
 from door.clients import posting
-from door.world import World
+from door.world import World, until
 
 BODY = b'{"model":"tiny","messages":[]}'
 CLOSED = 0
@@ -108,7 +111,68 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "a chunk's length is negative": (_chunked(size="-1"), {400}),
     "a chunk's length runs over": (_chunked(size="ffffffffffffffffff"), {400, 413}),
     "a chunk is longer than said": (_chunked(size="3"), {400}),
+    "a chunk's length with a sign": (_chunked(size=f"+{len(BODY):x}"), {400}),
+    "a chunk's length as a program writes it": (_chunked(size=f"0x{len(BODY):x}"), {400}),
+    "a chunk's length with an underscore": (_chunked(size="1_e"), {400}),
+    "a chunk's length after a space": (_chunked(size=f" {len(BODY):x}"), {400}),
+    "a chunk's length is nothing": (_chunked(size=";"), {400}),
+    "a chunk without its end": (
+        _head("Transfer-Encoding: chunked", body=b"%x\r\n%s0\r\n\r\n" % (len(BODY), BODY)),
+        {400},
+    ),
+    "lines of chunks that end in LF alone, and another request": (
+        _head("Transfer-Encoding: chunked", body=b"0\n\n" + SMUGGLED),
+        {400},
+    ),
+    "chunks that end in an extension with a request in it": (
+        _head("Transfer-Encoding: chunked", body=b"0;\r\n" + SMUGGLED),
+        {400},
+    ),
+    "a coding that is quoted": (_chunked(coding='"chunked"'), {400, 501}),
+    "a coding with a parameter": (_chunked(coding="chunked;q=1"), {400, 501}),
+    "a coding of a vertical tab": (_chunked(coding="\x0bchunked"), {400, 501}),
+    "a coding of nothing": (_head("Transfer-Encoding:", LENGTH), {400, 501}),
+    "chunks, called by an underscore": (_head("Transfer_Encoding: chunked", body=b"0\r\n\r\n"), {411}),
+    "a length in a header called by an underscore": (_head("Content_Length: 30"), {411}),
     # other headers
+    "a carriage return before a colon": (_head("X-A\r: x", LENGTH), {400}),
+    "a header of a lone LF, and another request": (
+        b"POST /v1/chat/completions HTTP/1.1\nHost: box\nTransfer-Encoding: chunked\nContent-Length: 3\n\n0\r\n\r\n",
+        {400},
+    ),
+    "a name of NUL": (_head("\0: x", LENGTH), {400}),
+    "a name with a space": (_head("X A: x", LENGTH), {400}),
+    "HTTP/2 by an upgrade": (
+        _line("GET /health HTTP/2.0", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__", body=b""),
+        {400, 505},
+    ),
+    "HTTP/2 without asking, and frames": (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0",
+        {400, 505},
+    ),
+    "another expectation": (_line(CHAT, "Expect: 200-ok", body=b"[]"), {400, 417}),
+    "two expectations": (_line(CHAT, "Expect: 100-continue", "Expect: 100-continue"), {400}),
+    "an absolute URI of TLS": (_line("POST https://box/v1/chat/completions HTTP/1.1"), {400}),
+    "an absolute URI with a key in it": (_line("POST http://a:b@box/v1/chat/completions HTTP/1.1"), {400}),
+    "an absolute URI without a path": (_line("GET http://box HTTP/1.1", body=b""), {400}),
+    "a path that is a host": (_line("POST //box/v1/chat/completions HTTP/1.1"), {404}),
+    "half of a percent": (_line("POST /v1/chat/completions% HTTP/1.1"), {400}),
+    "a percent of no digits": (_line("POST /v1/chat/completions%zz HTTP/1.1"), {400}),
+    "a question, encoded": (_line("POST /v1/chat/completions%3fa HTTP/1.1"), {400}),
+    "a tab in the path": (_line("POST /v1/chat\tcompletions HTTP/1.1"), {400}),
+    "a wide slash": (_line("POST /v1/chat\xef\xbc\x8fcompletions HTTP/1.1"), {400, 404}),
+    "a slash of too many bytes": (_line("POST /v1/chat%c0%afcompletions HTTP/1.1"), {400}),
+    "a model's name that goes up": (_line("GET /v1/models/../../state HTTP/1.1", body=b""), {400, 404}),
+    "a model's name that goes up, encoded": (
+        _line("GET /v1/models/%2e%2e%2f%2e%2e%2fstate HTTP/1.1", body=b""),
+        {404, 400},
+    ),
+    "a model's name with a NUL": (_line("GET /v1/models/tiny%00 HTTP/1.1", body=b""), {400, 404}),
+    "a model's name that asks": (_line("GET /v1/models/x%3f/../../state HTTP/1.1", body=b""), {400, 404}),
+    "a model's name of two requests": (
+        _line("GET /v1/models/a%20HTTP/1.1%0d%0aX-Rw-Listener:%20keyed%0d%0a%0d%0aGET%20/state HTTP/1.1", body=b""),
+        {400, 404},
+    ),
     "two hosts": (_line(CHAT, "Host: other"), {400}),
     "no host": (_line(CHAT, host=""), {400}),
     "a host with a slash": (_line(CHAT, host="Host: box/v1\r\n"), {400}),
@@ -173,6 +237,121 @@ async def nothing_hostile_reaches_an_engine(world: World) -> None:
             for engine in world.engines.values():
                 engine.reached.clear()
     assert not wrong, "\n".join(wrong)
+
+
+async def what_an_honest_client_may_say_is_taken_once(world: World) -> None:
+    """Odd, allowed, and easily understood in two ways: one request each, and no byte more."""
+    rows = {
+        "a part of the answer": _line(CHAT, "Range: bytes=0-1", "If-Range: x", "If-None-Match: *"),
+        "an upgrade": _line(CHAT, "Upgrade: websocket", "Sec-WebSocket-Key: AAAA", "Sec-WebSocket-Version: 13"),
+        "an upgrade to HTTP/2": _line(CHAT, "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"),
+        "extensions of chunks": _chunked(size=f'{len(BODY):X};a=b;c="d"'),
+        "zeros before a chunk's length": _chunked(size=f"000{len(BODY):x}"),
+        "trailers": _head(
+            "Transfer-Encoding: chunked",
+            "Trailer: Authorization",
+            body=b"%x\r\n%s\r\n0\r\nAuthorization: Bearer x\r\nX-Rw-Key: 00\r\n\r\n" % (len(BODY), BODY),
+        ),
+        "bytes of the body before a closing one": _line(CHAT) + b"\r\n",
+        "a header that connections are said to end with": _line(CHAT, "Proxy-Connection: x", "Keep-Alive: 99999"),
+        "who else it came from": _line(
+            CHAT, "X-Forwarded-Host: evil", "Forwarded: host=evil", "X-Original-URL: /state"
+        ),
+        "another method": _line(CHAT, "X-HTTP-Method-Override: DELETE", "X-Method-Override: PUT"),
+        "an answer's direction": _line(CHAT, "X-Accel-Redirect: /_auth", "X-Sendfile: /etc/passwd"),
+    }
+    for name, text in rows.items():
+        status, headers, body = await world.ask(text)
+        assert (status, headers.get("upgrade")) == (200, None), (name, status, body)
+        assert body.count(b"HTTP/1.") == 0 and world.reached() == 1, name
+        ((first, told, _),) = (row for engine in world.engines.values() for row in engine.reached)
+        assert first == CHAT
+        assert not told.keys() - {
+            *("host", "connection", "authorization", "content-type", "content-length", "accept"),
+        }, (name, told)
+        for engine in world.engines.values():
+            engine.reached.clear()
+
+
+async def requests_one_behind_another_are_answered_in_turn(world: World) -> None:
+    def asked(model: str, closing: bool = False) -> bytes:
+        text = posting(json.dumps({"model": model}).encode())
+        return text if closing else text.replace(b"Connection: close", b"Connection: keep-alive")
+
+    text = (
+        asked("tiny")
+        + asked("none")
+        + asked("tiny")
+        + b"GET /health HTTP/1.1\r\nHost: box\r\n\r\n"
+        + asked("tiny", True)
+    )
+    _, _, body = await world.ask(text)
+    # what follows the first one's head is the others', each whole
+    said = [part[1:4] for part in body.split(b"HTTP/1.1")][1:]
+    assert said == [b"404", b"200", b"200", b"200"], body
+    assert world.reached() == 3
+    # many, of which nobody waits for one: none is lost to its engine, or stays
+    _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(asked("tiny") * 200)
+    await writer.drain()
+    writer.transport.abort()
+    await asyncio.sleep(1)
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    await idle(world)
+
+
+async def who_says_that_he_has_said_all_gets_his_answer(world: World) -> None:
+    """Half-closed: some clients shut down their side and read on; nginx takes that for going away."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(posting(json.dumps({"model": "tiny", "stand_in": {"waits": 0.5}}).encode()))
+    writer.write_eof()
+    said = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    assert said.startswith(b"HTTP/1.1 200 ") or said == b"", said
+    # either way nothing of it stays
+    await idle(world)
+
+
+async def who_reads_nothing_holds_up_nobody_else(world: World) -> None:
+    """Its engine is not drained faster than it reads, and others' streams go on."""
+    asked = {"model": "tiny", "stream": True, "stand_in": {"every": 0, "chunks": 100_000}}
+    silent = []
+    for _ in range(20):
+        one = socket.create_connection(("127.0.0.1", world.port))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.sendall(posting(json.dumps(asked).encode()))
+        silent.append(one)
+    await until(lambda: world.reached() == len(silent))
+    began = time.monotonic()
+    for _ in range(5):
+        assert (await world.post({"model": "tiny"}))[0] == 200
+    assert time.monotonic() - began < 10
+    for one in silent:
+        one.close()
+    await idle(world)
+
+
+async def headers_byte_by_byte_are_waited_for_no_longer_than_all_at_once(world: World) -> None:
+    """Slowloris: a byte now and then is no progress of a header's."""
+
+    async def trickled() -> float:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        began = time.monotonic()
+        gone = asyncio.ensure_future(reader.read())
+        for byte in b"POST /v1/chat/completions HTTP/1.1\r\nHost: box\r\nX-A: " + b"a" * 100:
+            if gone.done():
+                break
+            writer.write(bytes([byte]))
+            await asyncio.wait([gone], timeout=0.5)
+        took = time.monotonic() - began
+        writer.transport.abort()
+        await asyncio.gather(gone, return_exceptions=True)
+        return took
+
+    tasks = [asyncio.create_task(trickled()) for _ in range(200)]
+    await asyncio.sleep(2)
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    assert max(await asyncio.gather(*tasks)) < 20
 
 
 async def what_does_not_go_on_is_not_waited_for(world: World) -> None:

@@ -177,20 +177,31 @@ async def idle_connections_keep_nobody_out_and_do_not_stay(world: World) -> None
     assert {await asyncio.to_thread(one.recv, 1) for one in idle_ones} == {b""}
 
 
+SIZE = 60 << 20
+LARGE = posting(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % SIZE)
+Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _begun(world: World, numbers: range) -> list[Open]:
+    """Large bodies that do not end, two of an address each."""
+    made = []
+    for number in numbers:
+        at = (f"127.0.0.{2 + number // 2}", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port, local_addr=at)
+        writer.write(LARGE + b"x" * (1 << 20))
+        made.append((reader, writer))
+    await until(lambda: len(list((world.folder / "run/body").iterdir())) == len(made))
+    return made
+
+
 async def large_bodies_that_do_not_end_take_no_more_than_their_share(world: World) -> None:
-    size = 60 << 20
-    head = posting(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % size)
-    waiting = []
+    waiting: list[Open] = []
     try:
-        for _ in range(6):
-            reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-            writer.write(head + b"x" * (1 << 20))
-            waiting.append((reader, writer))
-        await until(lambda: len(list((world.folder / "run/body").iterdir())) == len(waiting))
-        status, headers, _ = await world.ask(head + b"{")
+        waiting = await _begun(world, range(6))
+        status, headers, _ = await world.ask(LARGE + b"{")
         assert status == 503 and int(headers["retry-after"]) > 0
         # in chunks, nobody says how long it will be
-        chunks = head.replace(b"Content-Length: %d" % size, b"Transfer-Encoding: chunked")
+        chunks = LARGE.replace(b"Content-Length: %d" % SIZE, b"Transfer-Encoding: chunked")
         assert (await world.ask(chunks + b"1\r\n{"))[0] == 503
         assert (await world.post({"model": "tiny"}))[0] == 200
     finally:
@@ -203,3 +214,24 @@ async def large_bodies_that_do_not_end_take_no_more_than_their_share(world: Worl
             await asyncio.sleep(0.01)
 
     await asyncio.wait_for(served(), 10)
+
+
+async def who_has_large_bodies_under_way_keeps_nobody_elses_out(world: World) -> None:
+    waiting = await _begun(world, range(2))
+    text = json.dumps({"model": "tiny", "filler": "x" * (1 << 20)}).encode()
+    try:
+        # his next one waits, and is told in the end; anybody else's does not
+        more = asyncio.create_task(world.ask(LARGE + b"{", source="127.0.0.2"))
+        assert (await world.ask(posting(text), source="127.0.0.3"))[0] == 200
+        assert not more.done()
+        assert (await more)[0] == 429
+        # one that waits is taken once there is room
+        third = asyncio.create_task(world.ask(posting(text + b" " * (9 << 20)), source="127.0.0.2"))
+        await asyncio.sleep(0.5)
+        assert not third.done()
+        waiting[0][1].transport.abort()
+        assert (await third)[0] == 200
+    finally:
+        for _, writer in waiting:
+            writer.transport.abort()
+    await idle(world)

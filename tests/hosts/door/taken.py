@@ -31,6 +31,40 @@ async def who_makes_a_fifo_of_its_socket_holds_nobody_up(world: World) -> None:
         os.close(os.open(engine.socket, os.O_RDWR | os.O_NONBLOCK))
 
 
+async def who_makes_a_link_of_its_socket_has_nobody_elses_engine(world: World) -> None:
+    """The other one would be given the first one's requests, and its key."""
+    engine = world.engines["one"]
+    await engine.kill()
+    engine.socket.unlink(missing_ok=True)
+    engine.socket.symlink_to(world.engines["two"].socket)
+    world.unlink("two")
+    status, headers, _ = await world.post({"model": "tiny"})
+    assert status == 503 and int(headers["retry-after"]) > 0
+    assert not world.reached()
+    status, _, body = await world.ask(b"GET /health HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
+    assert (status, json.loads(body)["models"]["tiny"]["instances"]) == (503, {"one": "down", "two": "down"})
+
+
+async def what_a_browser_gets_is_no_page(world: World) -> None:
+    page = "<script>fetch('/v1/models')</script>"
+    for kind, wanted in {
+        "text/html": "application/octet-stream",
+        "TEXT/HTML; charset=utf-8": "application/octet-stream",
+        "image/svg+xml": "application/octet-stream",
+        "text/javascript": "application/octet-stream",
+        "application/json, text/html": "application/octet-stream",
+        "application/json;text/html": "application/json",
+        "application/json; charset=utf-7": "application/json",
+        "Application/JSON; charset=UTF-8": "application/json; charset=utf-8",
+        "text/event-stream;charset=utf-8": "text/event-stream; charset=utf-8",
+        "text/plain; version=0.0.4": "text/plain; version=0.0.4",
+    }.items():
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nWWW-Authenticate: Basic realm=a\r\n"
+        status, headers, body = await world.ask(_saying(f"{head}Content-Length: {len(page)}\r\n\r\n{page}"))
+        assert (status, headers["content-type"], headers["x-content-type-options"]) == (200, wanted, "nosniff"), kind
+        assert body == page.encode() and "www-authenticate" not in headers
+
+
 async def no_more_than_one_answer_is_taken_for_one(world: World) -> None:
     for status in ("000 A", "100 Continue", "101 Switching Protocols", "103 Early Hints", "199 A", "600 A", "999 A"):
         for more in ((), ("Upgrade: websocket",)):

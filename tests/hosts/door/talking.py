@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 
-from door.clients import posting, secured
+from door.clients import posting, secured, told
 from door.world import ALICE, World, until
 
 PREFLIGHT = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
@@ -49,7 +49,8 @@ async def clients_are_told_nothing_of_engines(world: World) -> None:
     status, headers, _ = await world.post({"model": "tiny"})
     assert status == 200
     assert set(headers) == {
-        *("server", "date", "content-type", "content-length", "connection", "x-request-id", "vary")
+        *("server", "date", "content-type", "content-length", "connection", "x-request-id", "vary"),
+        "x-content-type-options",
     }, headers
     assert headers["server"] == "nginx"
 
@@ -179,7 +180,11 @@ async def tls_is_of_this_time(world: World) -> None:
         first = await asyncio.to_thread(secured, world.port + 2, text, with_version)
         assert first.status == 200 and first.protocol in (None, "http/1.1")
         again = await asyncio.to_thread(secured, world.port + 2, text, with_version, first.session)
-        assert again.status == 200 and not again.resumed
+        assert again.status == 200 and again.resumed
+        # a session of before a reload is one of after it
+        await world.reload(f"{version}")
+        later = await asyncio.to_thread(secured, world.port + 2, text, with_version, again.session)
+        assert later.status == 200 and later.resumed
     old = context(minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
     try:
         await asyncio.to_thread(secured, world.port + 2, b"", old)
@@ -187,8 +192,27 @@ async def tls_is_of_this_time(world: World) -> None:
         pass
     else:
         raise AssertionError("TLS 1.1 is taken")
-    status, _, body = await world.ask(posting(b'{"model":"tiny"}'), world.port + 2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port + 2)
+    status, _, body = await told(reader, writer, posting(b'{"model":"tiny"}'))
     assert (status, json.loads(body)["error"]["message"]) == (400, "speak TLS to this port")
+
+
+async def who_was_led_here_by_a_name_of_his_own_reads_nothing(world: World) -> None:
+    """By DNS rebinding: where no key is wanted, the name that is asked for has to be a declared one, if any is."""
+    for host, wanted in {
+        **dict.fromkeys(("box", "BOX:443", "llm.example.org", "llm.example.org.", "one.rigs.example.org"), 200),
+        **dict.fromkeys(("127.0.0.1", "127.0.0.1:443", "[::1]:443", "localhost"), 200),
+        **dict.fromkeys(("evil.example", "rigs.example.org.evil.example", "xrigs.example.org", "127.0.0.1.evil"), 421),
+        **dict.fromkeys(("evilbox", "localhost.evil.example", "1"), 421),
+    }.items():
+        for path in ("/v1/models", "/health"):
+            asked = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+            assert (await world.ask(asked, world.port + 2))[0] == wanted, host
+            # who declares no name is called as his network calls him
+            assert (await world.ask(asked))[0] == 200
+    asked = posting(b'{"model":"tiny"}').replace(b"Host: box", b"Host: evil.example")
+    assert (await world.ask(asked, world.port + 2))[0] == 421
+    assert not world.reached()
 
 
 async def settings_that_cannot_be_read_change_nothing(world: World) -> None:

@@ -8,6 +8,7 @@ import json
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,9 +31,9 @@ os.execv(sys.executable, [sys.executable, "-I", *sys.argv[3:]])
 """
 SETTINGS: dict[str, object] = {
     "listeners": {
-        "lan": {"keys": False, "models": None},
-        "keyed": {"keys": True, "models": None},
-        "tls": {"keys": False, "models": None},
+        "lan": {"keys": False, "models": None, "names": []},
+        "keyed": {"keys": True, "models": None, "names": []},
+        "tls": {"keys": False, "models": None, "names": ["box", "llm.example.org", ".rigs.example.org"]},
     },
     "models": {
         "tiny": {
@@ -166,8 +167,20 @@ class World:
 
     def workers(self) -> list[int]:
         assert self.nginx
-        children = Path(f"/proc/{self.nginx.pid}/task/{self.nginx.pid}/children").read_text().split()
-        return [int(pid) for pid in children]
+        return [int(pid) for pid in _children(self.nginx.pid)]
+
+    def resident(self) -> int:
+        """Bytes of memory that all of nginx and the router have, pages that they share counted once."""
+        assert self.nginx and self.router
+        masters = (self.nginx.pid, self.router.pid)
+        pids = [*masters, *(int(one) for pid in masters for one in _children(pid))]
+        texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+        return sum(1024 * int(line.split()[1]) for text in texts for line in text.splitlines() if line[:4] == "Pss:")
+
+    def trusted(self, port: int) -> ssl.SSLContext | None:
+        """What it takes to ask at a port with TLS; nothing for one without."""
+        tls = port == self.port + 2
+        return ssl.create_default_context(cafile=str(self.folder / "run/tls/tls.crt")) if tls else None
 
     def stderr(self) -> str:
         return (self.folder / "stderr").read_text(errors="replace")
@@ -209,11 +222,12 @@ class World:
         return status, said
 
     async def ask(
-        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1"
+        self, text: bytes, port: int = 0, seconds: float = 20, host: str = "127.0.0.1", source: str = ""
     ) -> tuple[int, dict[str, str], bytes]:
         """Send bytes; status, headers and body of what comes back until the other side closes. 0: it said nothing."""
         self.asked += 1
-        reader, writer = await asyncio.open_connection(host, port or self.port)
+        own = (source, 0) if source else None
+        reader, writer = await asyncio.open_connection(host, port or self.port, local_addr=own, ssl=self.trusted(port))
         status, head, body = await asyncio.wait_for(told(reader, writer, text), seconds)
         return status, head, body
 
@@ -222,6 +236,10 @@ class World:
     ) -> tuple[int, dict[str, str], bytes]:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.ask(posting(text, *headers, path=path), port)
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def given(**settings: object) -> Callable[[Case], Case]:

@@ -25,7 +25,7 @@ class State:
     """What nginx knows."""
 
     progress: dict[str, float]
-    """By instance: when a part of a reply came last, in seconds since 1970; 0: never."""
+    """By instance: when a part of a reply came last, by the host's monotonic clock, in seconds; 0: never."""
     keys: frozenset[str]
     """Ids of the keys with streams."""
 

@@ -72,7 +72,8 @@ def linked(links: Path, instance: str) -> bool:
 
 def _socket(path: Path) -> bool:
     try:
-        return stat.S_ISSOCK(path.stat().st_mode)
+        # as nginx has it: the link leads to a socket itself, not to a link that the engine has put there
+        return stat.S_ISSOCK((path.parent / path.readlink()).lstat().st_mode)
     except OSError:
         return False
 

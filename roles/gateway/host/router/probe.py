@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,8 @@ class Prober:
                 await asyncio.wait_for(self._changed.wait(), settings.every)
 
     def _tidy(self, settings: Settings) -> None:
-        """Forget who is not there any more, or has become ready anew.
+        """Forget who is not there any more, or has become ready anew: who is out has the time of the link that it was
+        out by, for the host's clock may have been set since.
 
         nginx's user reads who is out, whatever mask this service has.
         """
@@ -73,7 +75,7 @@ class Prober:
         for file in settings.out.iterdir():
             try:
                 ready = (settings.links / file.name).lstat().st_mtime_ns
-                stays = file.name in settings.instances and ready <= file.stat().st_mtime_ns
+                stays = file.name in settings.instances and ready == file.stat().st_mtime_ns
             except FileNotFoundError:
                 stays = False
             if not stays:
@@ -96,7 +98,7 @@ class Prober:
         for name, model in settings.instances.items():
             if name in self._asking or not linked(settings.links, name):
                 continue
-            if self._well_since(state, name, time.time() - settings.every):
+            if self._well_since(state, name, time.monotonic() - settings.every):
                 self._in(settings, name)
             else:
                 self._asking[name] = asyncio.create_task(self._ask(settings, name, model))
@@ -116,7 +118,7 @@ class Prober:
             if (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
                 return
             if why:
-                self._out(settings, name, why)
+                self._out(settings, name, why, before.st_mtime_ns)
             else:
                 self._in(settings, name)
         except (Unanswered, OSError):
@@ -128,13 +130,13 @@ class Prober:
         Raises:
             Unanswered: nobody knows: nginx does not say.
         """
-        began = time.time()
+        began = time.monotonic()
         message = {"role": "user", "content": "ping"}
         body = json.dumps({"model": model, "messages": [message], "max_tokens": 1, "stream": False}).encode("ascii")
         asking = asyncio.create_task(admin.ask(settings.admin, "POST", f"/probe/{name}", body, most=HEAD))
         try:
             while True:
-                left = began + settings.timeout - time.time()
+                left = began + settings.timeout - time.monotonic()
                 done, _ = await asyncio.wait({asking}, timeout=max(0.0, min(left, settings.every)))
                 if done:
                     status, _ = asking.result()
@@ -147,11 +149,11 @@ class Prober:
             asking.cancel()
 
     @staticmethod
-    def _out(settings: Settings, name: str, why: str) -> None:
+    def _out(settings: Settings, name: str, why: str, ready: int) -> None:
         file = settings.out / name
         if not file.exists():
             say(f"{name} is out: {why}")
-        _write(file, f"{why}\n")
+        _write(file, f"{why}\n", ready)
 
     @staticmethod
     def _in(settings: Settings, name: str) -> None:
@@ -161,6 +163,7 @@ class Prober:
             say(f"{name} answers again")
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, text: str, ready: int) -> None:
     file.write_text(text)
     file.chmod(0o644)
+    os.utime(file, ns=(ready, ready))
