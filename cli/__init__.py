@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 from click.shell_completion import CompletionItem
 
-from cli import quick
+from cli import gate, quick
 from cli.calling import NAME, spelt, spelt_in
 from cli.ending import STATUSES, Verb
 
@@ -104,13 +104,18 @@ def _told(name: str) -> str:
 class Story(Verb):
     """A group whose help lists the verbs by what one does with them, and whose texts name it as it was called."""
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run the command, all of whose text goes through one gate."""
+        gate.install()
+        return super().main(*arguments, **options)
+
     def invoke(self, context: click.Context) -> object:
         """Run the verb."""
         try:
             return super().invoke(context)
         except click.ClickException as error:
             # final to type checkers, for it is not meant to be rewritten by who raises it
-            error.__dict__["message"] = spelt(error.message)
+            error.__dict__["message"] = gate.shown(spelt(error.message), styles=False)
             raise
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Mapping
@@ -58,8 +57,9 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     set_echo(click.echo)
     sys.path.append(".")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
+        # a test's has no such setting
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(line_buffering=True)
     # what is half done on a host, the next run finishes
     interrupts.end_at_once(lambda: "\nAborted!\n")
     try:

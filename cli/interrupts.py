@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable
 
+from cli.gate import shown
+
 STATUS = 130  # what a shell gives a command that an interrupt has ended
 SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
@@ -26,7 +28,7 @@ def end_at_once(words: Callable[[], str] = str) -> None:
     def interrupted(*_: object) -> None:
         try:
             text = words()
-            said = (SHOW_CURSOR if text and os.isatty(2) else b"") + text.encode()
+            said = (SHOW_CURSOR if text and os.isatty(2) else b"") + shown(text).encode()
             # somebody may have stopped reading, and words that cannot be said must not keep the process
             if said and select([], [2], [], 0)[1]:
                 os.write(2, said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
@@ -86,8 +85,9 @@ def _said_by(output: Output) -> None:
     pyinfra.logger.addHandler(output)
     progress.alone()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
+        # a test's has no such setting
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(line_buffering=True)
 
 
 def _run(

@@ -19,6 +19,8 @@ HOST = "a host name or an IP address"
 # a port in an address: 1 to 65535
 _PORT = r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
 _ORIGIN = rf"[A-Za-z0-9][A-Za-z0-9.-]*{_PORT}"
+# Python takes any text for one, a line's end among it, and keeps it; nginx, which would be given it, takes none.
+ZONE = "without a zone, which begins with %"
 _WITH_PORT = "(port up to 65535)"
 
 
@@ -85,12 +87,16 @@ def _address(value: str) -> str:
         address = ip_address(value)
     except ValueError:
         raise ValueError("an IP address of the host") from None
+    if "%" in value:
+        raise ValueError(f"an IP address of the host, {ZONE}")
     if address.is_unspecified or address.is_multicast:
         raise ValueError("an IP address of the host, a single one")
     return str(address)
 
 
 def _cidr(value: str) -> str:
+    if "%" in value:
+        raise ValueError(f"a network, {ZONE}")
     try:
         return str(ip_network(value))
     except ValueError:

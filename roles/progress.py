@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # imported where a job begins: a deploy that changes nothing 
     from rich.progress import Progress, TaskID
 
 from rigwright.host import channel
+from rigwright.problems import printable
 
 PLAIN_INTERVAL = 10.0  # seconds between two plain lines of one job
 SELDOM = 60.0  # ... where nothing else is said meanwhile
@@ -81,7 +82,7 @@ class Task:
 def _escaped(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(printable(text))
 
 
 class Writer:
@@ -106,7 +107,8 @@ class Writer:
         """The terminal that rows are drawn on."""
         from rich.console import Console
 
-        return Console(file=self.stream)
+        # it moves the cursor, which the command's gate for text would not let through
+        return Console(file=getattr(self.stream, "ungated", self.stream))
 
     @contextmanager
     def task(self, host: str, text: str, *, detached: bool = False) -> Iterator[Task]:
@@ -146,7 +148,9 @@ class Writer:
         if self.bars and task.bar is not None:
             file = f" ({task.file})" if task.file else ""
             said = _escaped(f"{self.lead.format(task.host).strip()} {task.text}{file}")
-            self.bars.update(task.bar, description=said, completed=task.done, total=task.total or None, detail=detail)
+            self.bars.update(
+                task.bar, description=said, completed=task.done, total=task.total or None, detail=_escaped(detail)
+            )
             return
         now = time.monotonic()
         if fresh or now - task.said >= self.interval:

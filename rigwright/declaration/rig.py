@@ -140,7 +140,9 @@ class Rig:
     def users(self) -> tuple[str, ...]:
         """Those of all services: of instances, in their order, of the gateway, and of what watches."""
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
-        return (*(self.user(instance) for instance in self.instances), *gateway, *self.watching.values())
+        asked = any(plugin.keys.doctor for one in self.instances for plugin in one.plugins)
+        doctor = (self.doctor_user,) if asked else ()
+        return (*(self.user(instance) for instance in self.instances), *gateway, *self.watching.values(), *doctor)
 
     @property
     def watching(self) -> dict[str, str]:
@@ -156,6 +158,11 @@ class Rig:
     def router_user(self) -> str:
         """The system user of what decides for the gateway."""
         return f"{self.service_user[: USER_LENGTH - 9]}_router"
+
+    @property
+    def doctor_user(self) -> str:
+        """The system user of plugins' doctors: no instance's, which it could signal."""
+        return f"{self.service_user[: USER_LENGTH - 9]}_doctor"
 
     def socket_groups(self, instance: Instance) -> tuple[str, ...]:
         """The groups that may connect to an instance's socket: its own, and once it has answered the gateway's."""

@@ -110,6 +110,9 @@ class Service:
     environment: Mapping[str, str]
     """Beside which cards it may see."""
     sandbox: Sandbox
+    private: Mapping[str, str] = field(default_factory=dict)
+    """Variables that its process has and no other command of its unit: an inventory may allow any name, such as
+    LD_PRELOAD, and root's commands would do as they say."""
     asked: tuple[str, ...] = ()
     """What of its command says what is served, and how: what a plugin's doctor is asked about."""
     about: str = ""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from rigwright.addresses import ZONE
 from rigwright.types import matching
 
 
@@ -18,6 +19,8 @@ def _listen_address(value: str) -> str:
         raise wrong from None
     if found.is_multicast:
         raise wrong
+    if "%" in value:
+        raise ValueError(f"{wrong}, {ZONE}")
     return str(found)
 
 

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from rigwright.host import channel
 from rigwright.host.channel import text, tolerant, unit
 from rigwright.problems import printable
-from rigwright.serving.units import DIGEST_VARIABLE, Unit
+from rigwright.serving.units import DIGEST_VARIABLE, ENV, Unit
 
 SCHEMA: channel.Schema = {"written": (tolerant(unit), text, text)}
 """What templates/look/written.sh.j2 tells: a unit, its file and its environment."""
@@ -40,9 +40,9 @@ def changes(new: Unit, file: str, variables: str) -> list[str]:
         file: The unit file that is there.
         variables: Its environment file.
     """
-    before, after = _flags(file), _flags(new.text)
-    said = _compared(before, after)
-    said += _compared(_variables(variables), _variables(new.environment))
+    (had, before), (has, after) = _command(file), _command(new.text)
+    said = _compared(_flags(before), _flags(after))
+    said += _compared(_variables(variables) | _given(had), _variables(new.environment) | _given(has))
     if not said and new.environment != f"{variables.rstrip()}\n":
         said.append("other weights or inputs")
     if _rest(file) != _rest(new.text):
@@ -71,13 +71,21 @@ def _compared(before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[s
     return said
 
 
-def _flags(file: str) -> dict[str, tuple[str, ...]]:
-    """Option -> its values, of a unit's command; the program's own path counts as one."""
+def _command(file: str) -> tuple[list[str], list[str]]:
+    """The variables that a unit's command is given alone, and its words."""
     lines = [line for line in file.splitlines() if line.startswith("ExecStart=")]
     try:
         words = shlex.split(lines[-1].partition("=")[2]) if lines else []
     except ValueError:
         words = []
+    if words[:1] != [ENV]:
+        return [], words
+    begin = next((number for number, word in enumerate(words[1:], 1) if "=" not in word), len(words))
+    return words[1:begin], words[begin:]
+
+
+def _flags(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Option -> its values, of a command; the program's own path counts as one."""
     found: dict[str, tuple[str, ...]] = {}
     key, values = "program", list[str]()
     for word in [*words, None]:
@@ -90,8 +98,11 @@ def _flags(file: str) -> dict[str, tuple[str, ...]]:
 
 
 def _variables(text: str) -> dict[str, tuple[str, ...]]:
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {name: (f"={value}",) for name, _, value in pairs if name != DIGEST_VARIABLE}
+    return {name: value for name, value in _given(text.splitlines()).items() if name != DIGEST_VARIABLE}
+
+
+def _given(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    return {name: (f"={value}",) for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _rest(file: str) -> list[str]:

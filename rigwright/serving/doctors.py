@@ -14,27 +14,14 @@ from rigwright.envs.env import prefix
 from rigwright.plugins import verdict
 from rigwright.plugins.keys import Doctor
 from rigwright.render import render
-from rigwright.serving.units import environment
+from rigwright.serving.units import environment, restrictions, unit
 
 # What reads on hosts what they say, as text.
 PROGRAM = Path(verdict.__file__).read_text()
 # Bytes that one may say.
 LARGEST = 64 << 10
-# As little as its instance may: no network, no other's files, nothing that stays.
-APART = (
-    "NoNewPrivileges=yes",
-    "CapabilityBoundingSet=",
-    "ProtectSystem=strict",
-    "ProtectHome=yes",
-    "ProtectProc=invisible",
-    "PrivateNetwork=yes",
-    "PrivateIPC=yes",
-    "RestrictSUIDSGID=yes",
-    "LimitCORE=0",
-    "TimeoutStopSec=5",
-    # PrivateTmp= would be folders of the host's own file systems, which it could fill
-    f"TemporaryFileSystem=/run:ro /dev/shm:mode=1777 /tmp:mode=1777 /var/tmp:mode=1777 {COMPILED}:mode=1777",
-)
+# Where its instance would find what it has compiled, which is a folder of that one.
+OWN_FOLDER = f"TemporaryFileSystem={COMPILED}:mode=1777"
 
 
 @dataclass(frozen=True)
@@ -66,7 +53,7 @@ def examinations(rig: Rig, installations: Mapping[str, Installation]) -> list[Ex
 
 def _examination(rig: Rig, instance: Instance, made: Installation, doctor: Doctor) -> Examination:
     service = instance.kind.service(rig, instance, made)
-    options = [*_options(rig, instance, service, doctor)]
+    options = [*_options(rig, instance, made, service, doctor)]
     program = f"{prefix(rig.installed(made.folder))}/bin/{doctor.command}"
     runs = [
         {"words": (program, *words), "title": f"{doctor.command} {said}", "plan": _plan(doctor, said, bare=not words)}
@@ -75,12 +62,12 @@ def _examination(rig: Rig, instance: Instance, made: Installation, doctor: Docto
     weights = [artefact.sha256 for artefact in instance.weights]
     cards = [(rig.cards[index].name, rig.cards[index].capability) for index in instance.cards]
     inputs = json.dumps([options, runs, weights, cards, PROGRAM])
-    unit = f"rw-job-doctor-{instance.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
-    folder = f"{rig.jobs}/{unit}"
+    job = f"rw-job-doctor-{instance.name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}"
+    folder = f"{rig.jobs}/{job}"
     script = render(
-        "serving/doctor.sh.j2", unit=unit, folder=folder, options=options, runs=runs, program=PROGRAM, largest=LARGEST
+        "serving/doctor.sh.j2", unit=job, folder=folder, options=options, runs=runs, program=PROGRAM, largest=LARGEST
     )
-    return Examination(f"{doctor.command} of {instance.name}", unit, script, f"[ -s {folder}/verdict ]")
+    return Examination(f"{doctor.command} of {instance.name}", job, script, f"[ -s {folder}/verdict ]")
 
 
 def _plan(doctor: Doctor, said: str, *, bare: bool) -> str:
@@ -89,16 +76,18 @@ def _plan(doctor: Doctor, said: str, *, bare: bool) -> str:
     return json.dumps({"doctor": named, "lines": lines, "seconds": doctor.seconds, "largest": LARGEST})
 
 
-def _options(rig: Rig, instance: Instance, service: Service, doctor: Doctor) -> Iterator[str]:
+def _options(rig: Rig, instance: Instance, made: Installation, service: Service, doctor: Doctor) -> Iterator[str]:
     """Those of systemd-run."""
     yield from ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
+    # as little as its instance may, and as a user who has nothing, not even a process of that to signal
+    apart = restrictions(unit(rig, instance, made).text)
     own = (
-        f"User={rig.user(instance)}",
+        f"User={rig.doctor_user}",
         f"RuntimeMaxSec={doctor.seconds}",
-        f"MemoryMax={instance.memory_max}",
-        f"TasksMax={instance.tasks_max}",
+        "TimeoutStopSec=5",
+        "LimitCORE=0",
         f"InaccessiblePaths=-{rig.roots.state}",
-        f"PrivateDevices={'no' if instance.cards else 'yes'}",
+        OWN_FOLDER,
     )
-    yield from (f"--property={one}" for one in (*APART, *own))
+    yield from (f"--property={one}" for one in (*apart, *own))
     yield from (f"--setenv={name}={value}" for name, value in sorted(environment(instance, service).items()))

@@ -35,6 +35,13 @@ ANYBODYS = re.compile(
     r"LANG|LANGUAGE|LC_[A-Z]+|TZ|PATH|HOME|USER|LOGNAME|SHELL|INVOCATION_ID|JOURNAL_STREAM|SYSTEMD_EXEC_PID"
     r"|(RUNTIME|CACHE|CREDENTIALS)_DIRECTORY|MEMORY_PRESSURE_(WATCH|WRITE)|(?i:(https?|ftp|all|no)_proxy)"
 )
+SETTING = re.compile("[A-Z][A-Za-z]*=")
+# Of an instance's unit, what is about its own process and its folders, and not about what that may do.
+ITS_OWN = re.compile(
+    "(Type|User|Group|Exec[A-Za-z]*|EnvironmentFile|LoadCredential|Restart[A-Za-z]*|Timeout[A-Za-z]*|KillMode|Slice"
+    "|RuntimeDirectory[A-Za-z]*|CacheDirectory[A-Za-z]*|BindPaths)="
+)
+ENV = "/usr/bin/env"
 # Runtime directories of units are below it, and cache directories.
 RUN, CACHE = "/run", "/var/cache"
 # How a unit's command of root's begins: outside of the unit's view of /run, and with none of its PATH, in which an
@@ -82,6 +89,7 @@ def environment(instance: Instance, service: Service) -> dict[str, str]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in instance.cards),
         **service.environment,
+        **service.private,
     }
 
 
@@ -124,7 +132,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
-        command=command_line(made.command),
+        command=command_line((*_given_privately(made), *made.command)),
         before=[command_line(one) for one in made.container.before] if made.container else [],
         node=node,
         compiled=COMPILED,
@@ -138,7 +146,9 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         name=instance.unit,
         slice=instance.slice,
         text=text,
-        environment=environment_file(variables | {DIGEST_VARIABLE: digest}),
+        environment=environment_file(
+            {name: value for name, value in variables.items() if name not in made.private} | {DIGEST_VARIABLE: digest}
+        ),
         digest=digest,
         user=user,
         cards=frozenset(instance.cards),
@@ -149,6 +159,21 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         cache=made.cache,
         marks=instance.kind.marks,
     )
+
+
+def _given_privately(service: Service) -> tuple[str, ...]:
+    """What begins a command line that has variables which no other command of the unit may see."""
+    return (ENV, *(f"{name}={value}" for name, value in sorted(service.private.items()))) if service.private else ()
+
+
+def restrictions(text: str) -> list[str]:
+    """What a unit of an instance forbids its process, as properties: those of a program that may as little.
+
+    Args:
+        text: The unit's.
+    """
+    lines = [line for line in text.partition("[Service]")[2].partition("\n[")[0].splitlines() if SETTING.match(line)]
+    return [line for line in lines if not ITS_OWN.match(line)]
 
 
 def credential_path(rig: Rig, instance: Instance) -> str:

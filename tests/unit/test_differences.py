@@ -58,6 +58,15 @@ def test_variables_and_the_rest_of_a_unit_are_told_apart() -> None:
     assert changes(other, before.text, before.environment) == ["other weights or inputs"]
 
 
+def test_a_variable_that_the_process_alone_has_is_one_like_others() -> None:
+    before = unit("/usr/bin/env", "LD_PRELOAD=/a.so", *WORDS)
+    after = unit("/usr/bin/env", "LD_PRELOAD=/b.so", "MALLOC_ARENA_MAX=2", *WORDS)
+    said = ["LD_PRELOAD=/a.so -> /b.so", "+ MALLOC_ARENA_MAX=2"]
+    assert changes(after, before.text, before.environment) == said
+    # where it was in the file of all commands, it is none that changes
+    assert changes(before, unit(*WORDS).text, f"LD_PRELOAD=/a.so\n{before.environment}") == ["other weights or inputs"]
+
+
 @pytest.mark.parametrize("file", ["", "nonsense", 'ExecStart="', "ExecStart=\nExecStart=\0"])
 def test_what_lies_there_may_be_anything(file: str) -> None:
     assert changes(UNIT, file, file)

@@ -14,6 +14,7 @@ from rigwright.declaration.rig import COMPILED
 from rigwright.plugins.keys import Doctor, PluginKeys
 from rigwright.plugins.verdict import Refused, plain, verdict
 from rigwright.serving.doctors import LARGEST, examinations
+from rigwright.serving.units import unit
 from tests.unit.plugin_samples import DOCTOR, LAUNCHING, examination, examined
 from tests.unit.vllm_samples import environment, rig, vllm
 
@@ -149,7 +150,11 @@ def test_it_is_asked_bare_and_with_the_instances_own_words_and_found_well(tmp_pa
     ]
     assert (folder / "verdict").read_text().splitlines() == notes
     words = asked.splitlines()
-    assert {f"--property=User={rig().user(examined())}", "--property=PrivateNetwork=yes"} <= {*words}
+    # a user of its own: an instance's could signal the one that serves
+    users = [word for word in words if word.startswith("--property=User=")]
+    assert {*users} == {f"--property=User={rig(examined()).doctor_user}"}
+    assert rig(examined()).doctor_user in rig(examined()).users
+    assert rig(examined()).doctor_user not in rig().users
     bare, whole = (part.split("\n") for part in asked.split("--\n")[1:])
     assert bare[0].endswith("/env/bin/louder-doctor")
     assert bare[1].startswith("--unit=")
@@ -157,8 +162,33 @@ def test_it_is_asked_bare_and_with_the_instances_own_words_and_found_well(tmp_pa
     assert whole[1].startswith("/srv/models/")
     assert not [word for word in whole if word.startswith(("--uds", "--middleware"))]
     assert "--property=PrivateTmp=yes" not in words
-    empty = next(word for word in words if word.startswith("--property=TemporaryFileSystem="))
-    assert {f"{path}:mode=1777" for path in ("/tmp", "/var/tmp", COMPILED)} <= {*empty.split()}
+    empty = " ".join(word.partition("FileSystem=")[2] for word in words if "TemporaryFileSystem=" in word).split()
+    assert {f"{path}:mode=1777" for path in ("/tmp", "/var/tmp", COMPILED)} <= {*empty}
+
+
+def test_it_may_as_little_as_its_instance(tmp_path: Path) -> None:
+    _, asked, _ = run(tmp_path, says(WELL))
+    box = rig(examined())
+    text = unit(box, examined(), environment(box)).text
+    folders = ("RuntimeDirectory", "CacheDirectory", "BindPaths")
+    own = ("Type", "User", "Group", "Exec", "Environment", "LoadCredential", "Restart", "Timeout", "KillMode", "Slice")
+    service = text.partition("[Service]")[2].partition("[Install]")[0]
+    forbidden = {line for line in service.splitlines() if "=" in line and not line.startswith(("#", *own, *folders))}
+    assert {"PrivateNetwork=yes", "PrivateUsers=yes", "NoNewPrivileges=yes", "RestrictNamespaces=yes"} <= forbidden
+    given = {word.removeprefix("--property=") for word in asked.splitlines() if word.startswith("--property=")}
+    assert forbidden <= given
+    assert {line.partition("=")[0] for line in given - forbidden} == {
+        *(
+            "User",
+            "RuntimeMaxSec",
+            "TimeoutStopSec",
+            "LimitCORE",
+            "InaccessiblePaths",
+            "TemporaryFileSystem",
+            "BindsTo",
+        ),
+        "After",
+    }
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ def test_one_without_a_launcher_starts_nothing() -> None:
 def test_a_mode_is_its_options_and_variables_over_which_the_variant_has_a_say() -> None:
     fast = service(started("fast"))
     assert '--additional-config={"louder": "fast"}' in fast.command
-    assert fast.environment["LOUDER_MORE"] == "1"
+    assert fast.private["LOUDER_MORE"] == "1"
     own = started("fast", flags={"additional-config": {"louder": 2}}, environment={"LOUDER_MORE": "2"})
     assert '--additional-config={"louder": 2}' in service(own).command
-    assert service(own).environment["LOUDER_MORE"] == "2"
+    assert service(own).private["LOUDER_MORE"] == "2"
     assert refused(own) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from rigwright.engines.kind import Service
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
 from rigwright.host.preflight import warnings
+from rigwright.serving import units
+from rigwright.serving.systemd import command_line
 from rigwright.serving.units import unit
 from tests.unit.checkpoints import row, rows
 from tests.unit.samples import artefact, facts, wheel
@@ -59,6 +62,27 @@ def test_what_root_runs_for_it_is_no_program_of_its_environment() -> None:
         before = re.match(r"(/usr/bin/env |\S+=\S+ )*", line)[0].split()  # type: ignore[index] # matches nothing, too
         done = subprocess.run([*before, "/usr/bin/printenv", "PATH"], env=given, capture_output=True, text=True)
         assert done.stdout == "/usr/sbin:/usr/bin:/sbin:/bin\n", line
+
+
+# What the dynamic loader, the C library, shells, Python and curl read before a program has a say.
+OBEYED = ("LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV", "ENV", "PYTHONPATH", "SSL_CERT_FILE")
+
+
+def test_a_variable_of_any_name_is_the_processs_alone() -> None:
+    """An inventory may allow it; root's commands of the unit would load what it names."""
+    one = vllm(environment=dict.fromkeys(OBEYED, "/var/cache/x y.so") | {"VLLM_LOGGING_LEVEL": "DEBUG"})
+    whole = rig(one)
+    made = unit(whole, one, environment(whole))
+    assert "VLLM_LOGGING_LEVEL=DEBUG\n" in made.environment
+    assert not [name for name in OBEYED if re.search(rf"^{name}=", made.environment, re.MULTILINE)]
+    (line,) = values(made.text, "ExecStart")
+    words = shlex.split(line)
+    begin = words[: len(OBEYED) + 1]
+    assert begin == ["/usr/bin/env", *(f"{name}=/var/cache/x y.so" for name in sorted(OBEYED))]
+    assert words[len(begin) :] == shlex.split(command_line(service(one).command))
+    # what a check compares the process with
+    assert units.environment(one, service(one)).items() >= dict.fromkeys(OBEYED, "/var/cache/x y.so").items()
+    assert made.digest != unit(rig(vllm()), vllm(), environment(rig(vllm()))).digest
 
 
 def values(of: str, directive: str) -> list[str]:

@@ -16,6 +16,7 @@ from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, TEMPLATE
+from rigwright.engines.vllm.reserved import FAMILIES
 from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
 from rigwright.envs import env
 from rigwright.envs.env import Environment
@@ -144,9 +145,11 @@ def service(rig: Rig, instance: Instance, made: Environment) -> Service:
     program = launched.PROGRAM if launched.plugin(instance) else PROGRAM
     words = command(rig, instance, f"{env.prefix(folder)}/bin/python", rig.program(program), KEY_FILE)
     given = environment(rig, instance, {**env.variables(made), "PATH": path})
+    private = {name: given.pop(name) for name in launched.variables(instance) if not FAMILIES.fullmatch(name)}
     # where it listens is no doctor's matter
     served_by = {name: value for name, value in options(instance, rig.roots).items() if name != "uds"}
-    return replace(served(rig, instance, made, words, given), asked=asked(instance, served_by, rig.roots))
+    service_ = served(rig, instance, made, words, given)
+    return replace(service_, asked=asked(instance, served_by, rig.roots), private=private)
 
 
 def served(

@@ -1,0 +1,72 @@
+"""The one way by which text gets out: whoever has a part in it, it writes nothing on a terminal but letters and colours."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+# Everything that no terminal prints as a character: controls of both kinds, what turns the direction of a line or hides
+# in it, Unicode's line ends, and halves of a character, which no encoding has. A tab and a line's end are text.
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+# A style as we print it: colours and weight, and never what hides a text or blinks (ECMA-48, SGR 5, 6 and 8).
+_CODE = r"(?:[0-479]|[2-9][0-9]|1[0-9]{2}|2[0-5][0-9])"
+STYLE = re.compile(rf"(\x1b\[(?:{_CODE}(?:;{_CODE})*)?m)")
+
+
+def shown(text: str, *, styles: bool = True) -> str:
+    """A text with its control characters spelt as JSON spells them, so that JSON with some in it stays what it is.
+
+    Args:
+        text: The text, of any number of lines.
+        styles: Whether it may have styles; they are spelt, too, if not.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    # what is split by a pattern with one group has what matched at the odd places
+    parts = STYLE.split(text) if styles else [text]
+    return "".join(part if number % 2 else CONTROL.sub(_spelt, part) for number, part in enumerate(parts))
+
+
+def _spelt(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    # JSON has two of these for what is beyond 65,535
+    return f"\\u{number:04x}" if number < 0x10000 else json.dumps(found[0])[1:-1]
+
+
+class Gated:
+    """A stream of text that writes what is `shown`; in all else the one below it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.ungated = stream
+        """What draws, such as a progress bar, moves the cursor; it has this one, and spells what it is told."""
+        # click would write to what is below a stream of ASCII
+        self.encoding = "utf-8"
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self.ungated.write(shown(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts, one after the other."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ungated, name)
+
+
+def install() -> None:
+    """Have all that this process writes as text go through, tracebacks and what libraries warn of among it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, Gated):
+            setattr(sys, name, Gated(stream))

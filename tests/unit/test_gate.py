@@ -1,0 +1,130 @@
+"""The gate that all text goes through before a terminal sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import Story, gate
+from cli.tables import styled
+from tests.unit.examples import some_of
+
+ESC = "\x1b"
+# What terminals do as they are told by: colours that hide, titles, cursors, answers as if typed, 8-bit controls.
+ATTACKS = (
+    *(
+        f"{ESC}[2J",
+        f"{ESC}[8mhidden",
+        f"{ESC}[5m",
+        f"{ESC}[1;8m",
+        f"{ESC}]0;title\x07",
+        f"{ESC}P+q544e{ESC}\\",
+        f"{ESC}[6n",
+    ),
+    *("\x9b2J", "\x90x\x9c", "a\rb", "a\bb", "\x07", "\x7f", "\0", "\v", "\f", "\x85", "\u2028", "\u2029"),
+    *("\u202eexe.gpj", "\u2066x\u2069", "\u200b", "\u200f", "\u061c", "\ufeff", "\U000e0041", "\ud800", f"{ESC}c", ESC),
+)
+LETTERS = frozenset(map(chr, range(32, 127))) | {"\n", "\t"}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
+def test_nothing_that_a_terminal_obeys_gets_through(attack: str) -> None:
+    for text in (attack, f"a{attack}b", attack * 2, f"{ESC}[31m{attack}{ESC}[0m"):
+        found = gate.STYLE.sub("", gate.shown(text))
+        assert {*found} <= LETTERS, ascii(found)
+        assert {*gate.shown(text, styles=False)} <= LETTERS
+
+
+TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+def test_whatever_is_a_control_ends_a_line_or_turns_it_is_spelt() -> None:
+    for number in range(some_of(0x110000)):
+        letter = chr(number)
+        obeyed = (
+            unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") or unicodedata.bidirectional(letter) in TURNING
+        )
+        if letter.isprintable():
+            assert gate.shown(letter) == letter
+        elif obeyed and letter not in "\n\t":
+            assert gate.shown(letter) == f"\\u{number:04x}"
+
+
+def test_our_own_styles_and_all_letters_are_left_as_they_are() -> None:
+    for text in (click.style("é 漢 🙂", fg="red", bold=True), click.style("x", dim=True), "a\tb\n", "1 €", ""):
+        assert gate.shown(text) == text
+
+
+def test_json_with_some_in_it_stays_what_it_is() -> None:
+    for attack in ATTACKS:
+        assert json.loads(gate.shown(json.dumps([attack]))) == [attack]
+        assert json.loads(gate.shown(json.dumps([attack], ensure_ascii=False))) == [attack]
+
+
+def said(echo: object, **how: object) -> str:
+    @click.command("say")
+    def say() -> None:
+        if isinstance(echo, BaseException):
+            raise echo
+        click.echo(echo, **how)  # type: ignore[arg-type]
+
+    group = Story(commands={"say": say})
+    return CliRunner().invoke(group, ["say"]).output
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
+@pytest.mark.parametrize("kind", ["refusal", "usage", "output", "error output"])
+def test_every_way_out_of_a_verb_goes_through(kind: str, attack: str) -> None:
+    text = f"a {attack} b"
+    ways = {
+        "refusal": lambda: said(click.ClickException(text)),
+        "usage": lambda: said(click.UsageError(text)),
+        "output": lambda: said(text),
+        "error output": lambda: said(text, err=True),
+    }
+    found = ways[kind]()
+    assert {*found} <= LETTERS, ascii(found)
+    assert "a " in found
+
+
+PROGRAM = """
+import logging, sys, warnings
+from cli import gate
+gate.install()
+sys.stdout.writelines(["\\x1b[2J", "\\x9b"])
+print("\\x1b]0;x\\x07", file=sys.stderr)
+warnings.warn("w\\x1b[2J")
+logging.getLogger("x").error("l\\x1b[2J")
+logging.basicConfig()
+logging.getLogger("x").error("h\\x1b[2J")
+raise ValueError("\\x1b[2J \\ud800")
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_what_libraries_say_and_tracebacks_go_through(encoding: str) -> None:
+    given = {"PYTHONIOENCODING": encoding, "PATH": "/usr/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, env=given, cwd=Path(__file__).parents[2]
+    )
+    assert done.returncode == 1
+    found = (done.stdout + done.stderr).decode("latin-1")
+    assert {*found} <= LETTERS, ascii(found)
+    assert found.count("\\u001b") == 6
+
+
+def test_what_draws_has_the_stream_below_and_a_style_is_seen() -> None:
+    below = io.StringIO()
+    gated = gate.Gated(below)
+    gated.write(styled("x", fg="red") + f"{ESC}[2K")
+    assert below.getvalue().startswith(f"{ESC}[31mx{ESC}[0m\\u001b")
+    assert gated.ungated is below
+    assert gated.isatty() is False
