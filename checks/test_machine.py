@@ -35,11 +35,12 @@ def test_programs(survey: Survey, rig: Rig) -> None:
     files = survey.read(FILES)
     # of a rig with cards, what the next boot starts has a check of its own
     found = [one for one in files.findings if not rig.cards or one.package not in files.strict]
-    names = " ".join(sorted({one.package for one in found})[:5])
+    names = " ".join(sorted({one.package for one in found})[:5]) or "PACKAGE"
     none(
         "programs and libraries as packaged",
-        [f"{one.path} {one.what}" for one in found],
-        f"`apt-get install --reinstall {names}`, and find out what changed them",
+        [*(f"{one.path} {one.what}" for one in found), *map(str, survey.read(RIGHTS).changed)],
+        f"`apt-get install --reinstall {names}`, of a script in /etc with `-o Dpkg::Options::=--force-confnew`, and "
+        "find out what changed them",
     )
 
 
@@ -238,6 +239,31 @@ def test_nobody_becomes_root(survey: Survey) -> None:
     none("no rule that lets everyone in", [str(one) for one in rights.open], "remove it from that file")
     wrong = [str(one) for one in rights.programs]
     none("only packaged setuid programs", wrong, "check what it is, then `chmod u-s` or remove it")
+
+
+@check(
+    "M16",
+    "what root starts can be changed by root alone",
+    severity="critical",
+    why="jobs, rules, units and login scripts run as root: who can change the program that one names is root",
+    blind="what a program starts itself, and what root alone has put there",
+)
+def test_what_root_starts(survey: Survey) -> None:
+    wrong = [str(one) for one in survey.read(RIGHTS).loose]
+    cure = "`chown root` and `chmod go-w` what is named, or remove the line"
+    none("programs in directories that only root can write to", wrong, cure)
+
+
+@check(
+    "M17",
+    "sshd lets in who deploys, and nobody without a key of their own",
+    severity="critical",
+    why="a box that shuts its operator out at sshd's next start can only be repaired at its console",
+)
+def test_who_may_log_in(survey: Survey) -> None:
+    wrong = [str(one) for one in survey.read(RIGHTS).ways]
+    cure = "remove that line from the file in /etc/ssh, then run `sshd -t` and `systemctl reload ssh`"
+    none("no setting that excludes you or admits others", wrong, cure)
 
 
 @check(

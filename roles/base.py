@@ -11,7 +11,7 @@ from rigwright.host.facts import packages as packages_of
 from rigwright.host.preflight import HOME
 from rigwright.monitoring.service import KINDS, PACKAGED_USER
 from rigwright.weights.records import records_folder
-from roles.operations.files import directories
+from roles.operations.files import directories, ended
 from roles.operations.packages import packages
 from roles.operations.users import service_users
 
@@ -29,6 +29,8 @@ def base(rig: Rig, facts: HostFacts) -> None:
         **dict.fromkeys((roots.config, rig.generations), ours),
         rig.credentials: ("700", "root", "root"),
     }
+    if not facts.ledger_whole:
+        ended(name="End the ledger's last line", path=rig.ledger)
     directories(
         name="Folders",
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},

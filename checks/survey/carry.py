@@ -14,7 +14,10 @@ from typing import Any
 from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
-COMMON = ("common", "code", "net", "web", "asking", "tracing", "dpkg", "jobs", "apt", "keeping", "docker", "overlays")
+COMMON = (
+    *("common", "code", "net", "web", "asking", "tracing", "dpkg", "jobs", "commands", "sshd", "apt", "keeping"),
+    *("docker", "overlays"),
+)
 """Modules of the program that its sections may import; each may import those before it."""
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.

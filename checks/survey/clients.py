@@ -26,6 +26,7 @@ PART = 1 << 18  # bytes of a file that are compared, at its beginning, in its mi
 LANES = 4  # requests at once of what shares weights: it takes few of each client
 # Seconds until an address that takes connections has taken one: the host asks itself.
 TAKEN = 0.25
+WITHIN = PATIENCE + 10  # seconds for all of them: of engines that hang, those with an answer have it all the same
 BUSY = (429, 503)
 WRONG = "Authorization: Bearer rw-rigwright-check"
 # What a client sends who has no key, or none that is one.
@@ -147,10 +148,12 @@ def _questions(scene: Scene) -> object | None:
         Part(f"{weight.weight_path} {number}", rig.weight_path(weight), start, length)
         for weight, number, start, length in (pieces(rig) if rig.share else ())
     ]
-    return {"asks": [asdict(one) for one in found], "parts": [asdict(one) for one in parts]} if found else None
+    if not found:
+        return None
+    return {"asks": [asdict(one) for one in found], "parts": [asdict(one) for one in parts], "within": WITHIN}
 
 
-REQUESTS: Section[Requests] = Section("requests", Requests, _questions, limit=PATIENCE + 20)
+REQUESTS: Section[Requests] = Section("requests", Requests, _questions, limit=WITHIN + 10)
 
 
 def answer(found: Requests, name: str) -> Answer:

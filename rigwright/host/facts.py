@@ -139,6 +139,10 @@ class HostFacts:
     """Whether a deploy has brought what runs containers."""
     settings_ours: bool = False
     """Whether its cards or its kernel have settings of ours."""
+    ledger_whole: bool = True
+    """Whether the last line of the list of what is ours has its end: the next one would be written after it, on the same."""
+    covered: tuple[str, ...] = ()
+    """Where something is mounted within our folders, or over a weight file, in the order in which it was."""
     addresses: frozenset[str] = field(default_factory=frozenset)
     """Those that it has, of both families, as Python writes them."""
     sharing: sharing.Found = sharing.NOTHING
@@ -179,6 +183,8 @@ def questions(rig: Rig) -> dict[str, object]:
         "users": list(rig.users),
         "packages": list(packages(rig)),
         "ledger": rig.ledger,
+        "inside": [rig.roots.state, rig.roots.software, rig.roots.config],
+        "weight_files": sorted({rig.weight_path(artefact) for artefact in rig.weights}),
         "config": rig.roots.config,
         "units": UNITS,
         "programs": sorted(filter(None, programs)),
@@ -220,6 +226,8 @@ SCHEMA: channel.Schema = {
     "containers_ours": (truth,),
     "settings_ours": (truth,),
     "clock": (number,),
+    "ledger_cut": (),
+    "covered": (path,),
 }
 """What the probe tells."""
 
@@ -258,6 +266,8 @@ def parse(output: Iterable[str]) -> HostFacts:
         missing_packages=tuple(told.all("missing")),
         clock=told.one("clock"),
         linked_roots=tuple(told.all("linked")),
+        ledger_whole=not told.many("ledger_cut"),
+        covered=tuple(dict.fromkeys(told.all("covered"))),
         foreign_roots=tuple(told.many("foreign")),
         elsewhere=told.one("elsewhere"),
         users=tuple(_account(told, *row) for row in told.many("user")),

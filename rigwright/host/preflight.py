@@ -174,6 +174,12 @@ def _roots(facts: HostFacts) -> list[str]:
         for path, owner, mode in facts.foreign_roots
         if owner != "root" or mode & 0o022
     ]
+    if facts.covered:
+        found.append(
+            f"mounted over Rigwright's files: {', '.join(facts.covered)}: a deploy would go by what is in there, and "
+            f"the next boot by what is below: umount --lazy {' '.join(reversed(facts.covered))}, and remove it from "
+            "/etc/fstab and the mount units"
+        )
     if facts.elsewhere:
         found.append(
             f"this host is already deployed with its configuration in {facts.elsewhere}: set that as "

@@ -172,6 +172,22 @@ def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Gener
 
 
 @operation()
+def ended(path: str) -> Generator[StringCommand, None, None]:
+    """End the last line of a file that lost its end: what is written next would be part of that line.
+
+    + path: the file
+
+    **Example:**
+
+    .. code:: python
+
+        ended(name="End the ledger's last line", path="/var/lib/x/owned")
+    """
+    # asked again: what was cut off and goes on may have ended it
+    yield StringCommand(*('[ -z "$(tail -c 1', QuoteString(path), ')" ] || echo >>', QuoteString(path)))
+
+
+@operation()
 def absent(paths: Sequence[str]) -> Generator[StringCommand, None, None]:
     """Remove files that are no longer asked for.
 

@@ -299,6 +299,8 @@ def probed(**changes: object) -> dict[str, object]:
         "users": ["nobody-at-all"],
         "packages": ["base-files", "dpkg"],
         "ledger": "/nowhere/owned",
+        "inside": ["/nowhere"],
+        "weight_files": [],
         "config": "/etc/nowhere",
         "units": "/nowhere",
         "programs": ["llama-server"],

@@ -1,4 +1,4 @@
-"""What lies at paths, as a real shell finds it."""
+"""What lies at paths, as a real shell finds it, and what is made of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.operations.files import Entries, Entry
+from roles.operations.files import Entries, Entry, ended
 from tests.unit.telling import telling
 
 
@@ -52,3 +52,13 @@ def test_nothing_that_is_there_is_told_too(tmp_path: Path) -> None:
 def test_a_file_whose_content_is_not_told_is_refused() -> None:
     with pytest.raises(ValueError, match="did not report what is in /srv/x"):
         Entries().read(telling(("there", "/srv/x", "81a4", "root", "root")))
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("dir /a", "dir /a\n"), ("dir /a\n", "dir /a\n"), ("", "")])
+def test_a_last_line_that_lost_its_end_gets_it_once(tmp_path: Path, text: str, wanted: str) -> None:
+    ledger = tmp_path / "the owned"
+    ledger.write_text(text)
+    for _ in range(2):
+        (command,) = ended._inner(path=str(ledger))
+        subprocess.run(["sh", "-c", command.get_raw_value()], check=True)
+    assert ledger.read_text() == wanted

@@ -282,6 +282,8 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],
         "ledger": "/var/lib/rigwright/owned",
+        "inside": ["/var/lib/rigwright", "/opt/rigwright", "/etc/rigwright"],
+        "weight_files": [made.weight_path(artefact())],
         "config": "/etc/rigwright",
         "units": "/etc/systemd/system",
         "programs": ["llama-server"],
@@ -300,6 +302,23 @@ def test_the_probe_finds_what_was_there_before_us(tmp_path: Path) -> None:
     ledger.write_text(f"dir {ours}\n")
     found = probe(folders=[str(ours), str(theirs), str(tmp_path / "none")], ledger=str(ledger))
     assert [(path, mode) for path, _, mode in found.foreign_roots] == [(str(theirs), 0o750)]
+
+
+@pytest.mark.parametrize(("text", "whole"), [("dir /a\ndir /b\n", True), ("dir /a\ndir /b", False), (None, True)])
+def test_the_probe_tells_a_ledger_whose_last_line_lost_its_end(tmp_path: Path, text: str | None, whole: bool) -> None:
+    ledger = tmp_path / "owned"
+    if text is not None:
+        ledger.write_text(text)
+    assert probe(ledger=str(ledger)).ledger_whole is whole
+
+
+def test_the_probe_tells_what_is_mounted_within_our_folders_and_over_weights() -> None:
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    below = [one for one in dict.fromkeys(points) if one.startswith("/proc/")]
+    assert probe(inside=["/nowhere"], weight_files=["/proc"]).covered == ("/proc",)
+    assert probe(inside=["/proc", "/nowhere"]).covered == (*below,)
+    # what is mounted at a root itself is its operator's disk
+    assert probe(inside=["/nowhere/proc"]).covered == ()
 
 
 def test_every_question_has_its_place_in_the_probe() -> None:

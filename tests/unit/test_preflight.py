@@ -80,6 +80,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"foreign_roots": (("/srv/models", "ops", 0o755),)}, ["/srv/models is ops's with mode 755", "in roots"]),
     ({"foreign_roots": (("/srv/models", "root", 0o775),)}, ["/srv/models is root's with mode 775", "in roots"]),
+    (
+        {"covered": ("/opt/rigwright/engines", "/opt/rigwright/engines/x")},
+        ["mounted over", "umount --lazy /opt/rigwright/engines/x /opt/rigwright/engines,", "/etc/fstab"],
+    ),
     ({"elsewhere": "/etc/other"}, ["configuration in /etc/other", "roots.config"]),
     ({"kernel": "5.10.0-28-amd64"}, ["kernel 5.10.0-28-amd64", "at least 5.15"]),
     ({"kernel": "5.15.167.4-microsoft-standard-WSL2"}, ["Windows Subsystem for Linux", "on the machine itself"]),

@@ -8,6 +8,7 @@ import pwd
 import socket
 import struct
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -48,9 +49,9 @@ def server(at: Path) -> Iterator[FileServer]:
 SECTION: Section[Requests] = Section("requests", Requests, lambda scene: None)
 
 
-def asked(*asks: Ask) -> dict[str, Answer]:
+def asked(*asks: Ask, within: float = 20.0) -> dict[str, Answer]:
     """What the survey's program is answered."""
-    question = {"asks": [asdict(one) for one in asks], "parts": []}
+    question = {"asks": [asdict(one) for one in asks], "parts": [], "within": within}
     return Survey(taken({"requests": (20.0, question)})).read(SECTION).answers
 
 
@@ -157,3 +158,22 @@ def test_who_listens_nowhere_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert asked(Ask("it", f"127.0.0.1:{port}", "/"))["it"].error == "Connection refused"
+
+
+def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(server: FileServer, at: Path) -> None:
+    server.serve(COMPLETIONS, whole(b"{}"))
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as frozen:
+        Path(folder).chmod(0o755)
+        hung = f"{folder}/hung.sock"
+        frozen.bind(hung)
+        frozen.listen()
+        Path(hung).chmod(0o777)
+        lane = [Ask(f"model {number}", hung, "/", lane="hung", limit=60.0) for number in range(3)]
+        began = time.monotonic()
+        found = asked(*lane, Ask.of("it", str(at), ONE_TOKEN), within=0.3)
+    assert found["it"].status == 200
+    assert [found[one.name].said for one in lane] == [
+        "no answer in time",
+        *["not asked: those before it had no answer in time"] * 2,
+    ]
+    assert time.monotonic() - began < 15

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.ground import touching
-from checks.survey.host import dpkg, firewall, ground, jobs, loader, rights, settings
+from checks.survey.host import commands, dpkg, firewall, ground, jobs, loader, rights, settings, sshd
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import stand_in
 
@@ -28,11 +28,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         path.write_text(text)
         return path
 
-    for module in (loader, dpkg, settings):
+    for module in (loader, dpkg, settings, commands, sshd):
         monkeypatch.setattr(module, "ROOT", str(tmp_path))
     for name in ("ETC", "RUN", "USR", "SYS"):
         monkeypatch.setattr(jobs, name, tmp_path / name.lower())
         monkeypatch.setattr(rights, name, tmp_path / name.lower(), raising=False)
+    monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
     monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin", f"{tmp_path}/none"))
     monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d", tmp_path / "etc/rc.local"))
     monkeypatch.setattr(jobs, "JOBS", (tmp_path / "etc/cron.d", tmp_path / "etc/udev/rules.d"))
@@ -40,6 +41,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     for name in ("libssl.so.3", "glibc-hwcaps/x86-64-v3/liba.so.1"):
         made(f"{LIBRARIES}/{name}")
     made("sbin/none")
+    made("var/lib/dpkg/status", "Package: none\nStatus: install ok installed\n")
     return made
 
 

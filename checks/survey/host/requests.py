@@ -14,6 +14,7 @@ from typing import Any
 from checks.survey.host import common, net, web
 
 PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
+LACKING = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
 
 
 def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
@@ -26,8 +27,16 @@ def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
     return found
 
 
-def asking(asks: list[dict[str, Any]], keys: dict[str, str]) -> Callable[[int], None]:
-    """What makes requests: those of a lane one after another, all lanes at once."""
+def bounded(ask: dict[str, Any], key: str, end: float) -> dict[str, object]:
+    """The same, until a moment at most: of a lane whose engine hangs, each request would take all of its own time."""
+    left = end - time.monotonic()
+    if left <= 0:
+        return {**LACKING, "error": "not asked: those before it had no answer in time"}
+    return patiently({**ask, **{name: min(ask[name], left) for name in ("limit", "connect")}}, key)
+
+
+def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Callable[[int], None]:
+    """What makes requests: those of a lane one after another, all lanes at once, none after `end`."""
 
     def work(writing: int) -> None:
         found: dict[str, object] = {}
@@ -37,7 +46,7 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str]) -> Callable[[int], 
 
         def along(lane: list[dict[str, Any]]) -> None:
             for ask in lane:
-                found[ask["name"]] = patiently(ask, keys.get(ask["key"], ""))
+                found[ask["name"]] = bounded(ask, keys.get(ask["key"], ""), end)
 
         threads = [threading.Thread(target=along, args=(lane,)) for lane in lanes.values()]
         for thread in threads:
@@ -59,14 +68,15 @@ def part(path: str, start: int, length: int) -> str:
         return ""
 
 
-def look(asked: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
+def look(asked: dict[str, Any]) -> dict[str, object]:
     """Make all requests.
 
     Args:
-        asked: The fields of checks.survey.requests.Ask, and the parts of files that answers are compared with.
+        asked: The fields of checks.survey.requests.Ask, the parts of files that answers are compared with, and the
+            seconds within which all of it has to be done.
     """
     found: dict[str, object] = {}
-    lacking = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
+    end = time.monotonic() + asked["within"]
     theirs = net.systemds()
     groups: dict[str, list[dict[str, Any]]] = {}
     keys: dict[str, str] = {}
@@ -75,9 +85,9 @@ def look(asked: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
         if path and path not in keys:
             keys[path] = common.one_key(path)
         if path and not keys[path]:
-            found[ask["name"]] = {**lacking, "error": f"{path} has not one key in it"}
+            found[ask["name"]] = {**LACKING, "error": f"{path} has not one key in it"}
         elif path and not at.startswith("/") and at not in theirs:
-            found[ask["name"]] = {**lacking, "error": f"systemd does not listen on {at}: the key is not shown"}
+            found[ask["name"]] = {**LACKING, "error": f"systemd does not listen on {at}: the key is not shown"}
         else:
             groups.setdefault(ask["group"], []).append(ask)
     readers = []
@@ -85,9 +95,9 @@ def look(asked: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
         try:
             group = grp.getgrnam(name).gr_gid if name else web.NOBODY
         except KeyError:
-            found.update({ask["name"]: {**lacking, "error": f"there is no group {name}"} for ask in asks})
+            found.update({ask["name"]: {**LACKING, "error": f"there is no group {name}"} for ask in asks})
             continue
-        pid, reading = web.apart(group, asking(asks, keys))
+        pid, reading = web.apart(group, asking(asks, keys, end))
         readers.append((pid, reading, asks))
     parts = {one["name"]: part(one["path"], one["start"], one["length"]) for one in asked["parts"]}
     for pid, reading, asks in readers:
@@ -97,5 +107,5 @@ def look(asked: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
         answers = json.loads(said or b"{}")
         for ask in asks:
             name = ask["name"]
-            found[name] = answers.get(name, {**lacking, "error": "what asked has died"})
+            found[name] = answers.get(name, {**LACKING, "error": "what asked has died"})
     return {"answers": found, "parts": parts}

@@ -1,4 +1,4 @@
-"""Ways to become root without authentication: PAM and polkit rules, and setuid programs."""
+"""Ways to become root without authentication: rules, accounts, programs, and what root starts that others change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, dpkg, jobs
+from checks.survey.host import commands, common, dpkg, jobs, sshd
 
 ETC = Path("/etc")
 RUN = Path("/run")
@@ -18,13 +18,29 @@ USR = Path("/usr")
 HELD = (
     *("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib", "/usr/libexec", "/usr/lib"),
     *("/opt", "/tmp", "/var/tmp", "/dev/shm", "/run", "/root"),  # noqa: S108 # what lies there is looked at
+    *("/", "/etc", "/srv", "/home", "/var", "/var/lib"),
+    *("/var/cache", "/var/spool", "/usr/local", "/usr/local/share", "/usr/share", "/usr/games", "/mnt", "/boot"),
 )
+VAR = Path("/var/lib")
+CAPABLE = "security.capability"
+# Credentials that systemd's own services take (systemd.system-credentials(7))
+TAKEN = ("tmpfiles.extra", "sysusers.extra", "sysctl.extra", "fstab.extra", "systemd.extra-unit", "udev.rules")
 # A module that says yes, where nobody is asked after it
 GRANTED = re.compile(
     r"\s*-?auth\s+(?:sufficient|binding|\[[^]]*success=(?:done|[1-9])[^]]*\])\s+(?:\S*/)?pam_permit[.]so"
 )
 YES = re.compile(r"Result\s*[.]\s*YES|[\"']yes[\"']")
 ASKED = re.compile(r"subject\s*[.]")
+# Who is in one of these gets at all that root does, without being asked for a password of root's
+ROOTS = ("root", "sudo", "wheel", "admin", "disk", "shadow", "kmem", "docker", "lxd", "incus-admin")
+PEOPLE = range(1000, 65534)
+"""Ids of accounts of people; those of services are below."""
+RULE = re.compile(r"(\S+)\s+\S+\s*=.*NOPASSWD:\s*ALL\b")
+# Where a file that is laid at a boot is obeyed by root
+OBEYED = re.compile(
+    r"/(?:etc/(?:cron|systemd|ssh|sudoers|profile|pam[.]d|passwd|shadow|group|ld[.]so|udev|modprobe|init[.]d|rc[.]local"
+    r"|apt|dpkg)|var/spool/(?:cron|at)|root/|usr/|run/systemd/(?:system|generator))"
+)
 
 
 def look(asked: dict[str, str]) -> dict[str, object]:
@@ -33,7 +49,13 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     Args:
         asked: Nothing.
     """
-    return {"open": [*granted(), *allowed()], "programs": [*programs()]}
+    return {
+        "open": [*granted(), *allowed(), *accounts(), *sudo(), *laid(), *plugged()],
+        "programs": [*programs()],
+        "loose": [*commands.loose()],
+        "changed": [*commands.changed(), *merged()],
+        "ways": [*sshd.wrong()],
+    }
 
 
 def granted() -> Iterator[dict[str, str]]:
@@ -44,21 +66,123 @@ def granted() -> Iterator[dict[str, str]]:
 
 def allowed() -> Iterator[dict[str, str]]:
     """Rules of polkit's by which anybody may do what only root does."""
+    for path in jobs.files([ETC / "polkit-1/localauthority", VAR / "polkit-1/localauthority"]):
+        text = common.read(path) or ""
+        if (
+            path.suffix == ".pkla"
+            and re.search(r"^Identity=.*\*", text, re.M)
+            and re.search(r"^Result\w+=yes", text, re.M)
+        ):
+            yield jobs.told(path, text)
     for path in jobs.files([ETC / "polkit-1/rules.d", RUN / "polkit-1/rules.d", USR / "local/share/polkit-1/rules.d"]):
         text = re.sub(r"//[^\n]*", "", common.read(path) or "")
         rules = text.split("addRule")[1:]
         yield from (jobs.told(path, rule) for rule in rules if YES.search(rule) and not ASKED.search(rule))
 
 
+def plugged() -> Iterator[dict[str, str]]:
+    """Modules of no package's by which sudo decides."""
+    modules: dict[str, str] = {}
+    for line in common.lines(common.read(ETC / "sudo.conf") or ""):
+        words = line.split()
+        if len(words) > 2 and words[0] == "Plugin" and words[2].startswith("/"):
+            modules[words[2]] = line
+    owned = dpkg.owners(modules)
+    yield from (jobs.told(ETC / "sudo.conf", line) for path, line in modules.items() if path not in owned)
+
+
+def merged() -> Iterator[dict[str, str]]:
+    """What a boot lays over /usr and /etc, or takes for settings, by its place alone (systemd-sysext(8))."""
+    for place in (ETC / "extensions", RUN / "extensions", VAR / "extensions", VAR / "confexts", RUN / "confexts"):
+        with suppress(OSError):
+            yield from (jobs.told(one, "a boot may lay it over the system's own files") for one in place.iterdir())
+    for place in (ETC / "credstore", RUN / "credstore"):
+        for path in jobs.files([place]):
+            if path.name in TAKEN or path.name.startswith(("ssh.", "passwd.")):
+                yield jobs.told(path, "systemd takes it for settings at each boot")
+
+
+def services() -> dict[str, int]:
+    """Accounts of services, and nobody, with their ids."""
+    rows = [line.split(":") for line in common.lines(common.read(ETC / "passwd") or "")]
+    found = {row[0]: int(row[2]) for row in rows if len(row) == 7 and row[2].isdecimal()}
+    return {name: uid for name, uid in found.items() if uid and uid not in PEOPLE}
+
+
+def accounts() -> Iterator[dict[str, str]]:
+    """Those that nobody is asked a password for, and services that are as good as root."""
+    for line in common.lines(common.read(ETC / "shadow") or ""):
+        name, _, rest = line.partition(":")
+        if rest.startswith(":"):
+            yield jobs.told(ETC / "shadow", f"{name} has an empty password")
+    own = services()
+    for line in common.lines(common.read(ETC / "group") or ""):
+        name, _, rest = line.partition(":")
+        members = rest.rpartition(":")[2].split(",")
+        for one in (one for one in members if name in ROOTS and one in own):
+            yield jobs.told(ETC / "group", f"{one} is in {name}")
+
+
+def sudo() -> Iterator[dict[str, str]]:
+    """Rules by which a service, or everybody, is root without a password."""
+    own = services()
+    for path in jobs.files([ETC / "sudoers", ETC / "sudoers.d"]):
+        for line in common.lines((common.read(path) or "").replace("\\\n", " ")):
+            rule = RULE.match(line.strip())
+            if rule and (rule[1] in own or rule[1] == "ALL"):
+                yield jobs.told(path, line)
+
+
+def laid() -> Iterator[dict[str, str]]:
+    """What the next boot makes that root obeys, or a second root, by files that no package has brought."""
+    folders = [
+        place / kind for place in (ETC, RUN, USR / "local/lib", USR / "lib") for kind in ("tmpfiles.d", "sysusers.d")
+    ]
+    found: dict[str, str] = {}
+    for path in jobs.files(folders):
+        for line in common.lines(common.read(path) or ""):
+            words = line.split()
+            if path.parent.name == "tmpfiles.d":
+                hit = len(words) > 1 and words[0][0] in "fFwLC" and bool(OBEYED.match(words[1]))
+            else:
+                hit = (
+                    len(words) > 2
+                    and words[0][0] == "u"
+                    and words[1] != "root"
+                    and words[2].split(":")[0] in ("0", "root")
+                )
+            if hit:
+                found.setdefault(str(path), line)
+    owned = dpkg.owners(found)
+    yield from (jobs.told(Path(path), line) for path, line in found.items() if path not in owned)
+
+
 def programs() -> Iterator[dict[str, str]]:
-    """Those that run as root, whoever starts them, and that no package has brought."""
-    found = {}
+    """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
+    found: dict[str, str] = {}
     for folder in HELD:
         with suppress(OSError), os.scandir(folder) as entries:
             for one in entries:
                 with suppress(OSError):
                     seen = one.stat(follow_symlinks=False)
-                    if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_ISUID and seen.st_uid == 0:
-                        found[one.path] = stat.S_IMODE(seen.st_mode)
+                    if not stat.S_ISREG(seen.st_mode) or not seen.st_mode & 0o111:
+                        continue
+                    if seen.st_mode & stat.S_ISUID and seen.st_uid == 0:
+                        found[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}"
+                    elif CAPABLE in os.listxattr(one.path):
+                        found[one.path] = "has capabilities"
+    for line in common.lines(common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""):
+        words = line.split()
+        if len(words) == 4 and words[0] == "root" and re.fullmatch("4[0-7]{3}", words[2]):
+            found.setdefault(words[3], f"dpkg-statoverride has mode {words[2]} for its next version")
     owned = dpkg.owners(found)
-    yield from (jobs.told(Path(path), f"mode {mode:o}") for path, mode in found.items() if path not in owned)
+    for path, what in found.items():
+        # one that came with its mode has none by hand, and what a package gives it names it when it is set up
+        if path not in owned or (not what.startswith("mode") and not _given(owned[path], path)):
+            yield jobs.told(Path(path), what)
+
+
+def _given(package: str, path: str) -> bool:
+    """Whether what a package runs when it is set up names a file."""
+    scripts = Path(f"{dpkg.ROOT}{dpkg.ADMIN}/info").glob(f"{package}*.postinst")
+    return any(os.path.basename(path) in (common.read(one) or "") for one in scripts)

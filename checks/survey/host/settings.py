@@ -160,7 +160,7 @@ def alternatives() -> list[str]:
     """Names of programs of which several packages have one, where it is one."""
     folder = f"{ROOT}/etc/alternatives"
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [name for name in names if os.path.exists(f"{folder}/{name}")]
+    return [name for name in names if os.path.lexists(f"{folder}/{name}")]
 
 
 def sshd() -> list[str]:

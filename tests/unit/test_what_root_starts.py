@@ -1,0 +1,225 @@
+"""Which programs root starts that others can change, whom sshd lets in, and who is as good as root."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import commands, dpkg, jobs, rights, sshd
+from tests.unit.scripts import stand_in
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
+Write = Callable[..., Path]
+CRON = "0 3 * * * root"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file of a host, which only root can change."""
+
+    def made(name: str, text: str = "", mode: int = 0o644) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    for module in (commands, dpkg, sshd):
+        monkeypatch.setattr(module, "ROOT", str(tmp_path))
+    monkeypatch.setattr(dpkg, "ADMIN", "/var/lib/dpkg")
+    for name in ("ETC", "RUN", "USR"):
+        monkeypatch.setattr(jobs, name, tmp_path / name.lower())
+        monkeypatch.setattr(rights, name, tmp_path / name.lower())
+    monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
+    monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin",))
+    (tmp_path / "var/tmp").mkdir(parents=True)
+    (tmp_path / "var/tmp").chmod(0o1777)
+    made("var/lib/dpkg/status", "Package: none\nStatus: install ok installed\n")
+    made("opt/own", mode=0o755)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("etc/cron.d/x", f"{CRON} cd / && A=1 nice -n 5 /var/tmp/x -a"),
+        ("etc/crontab", "@reboot root sh -c 'true; /var/tmp/x'"),
+        ("var/spool/cron/crontabs/root", "* * * * * /var/tmp/x"),
+        ("etc/anacrontab", "1 5 name /var/tmp/x"),
+        ("etc/udev/rules.d/x.rules", 'SUBSYSTEM=="net", RUN+="/var/tmp/x %k"'),
+        ("etc/modprobe.d/x.conf", "install tun /var/tmp/x"),
+        ("etc/binfmt.d/x.conf", ":zz:E::zzz::/var/tmp/x:"),
+        ("etc/pam.d/common-session", "session optional pam_exec.so quiet /var/tmp/x"),
+        ("etc/network/interfaces", "iface lo inet loopback\n  post-up /var/tmp/x"),
+        ("etc/systemd/system/x.service", "[Service]\nExecStartPre=-/var/tmp/x"),
+        ("etc/systemd/user/x.service.d/y.conf", "[Service]\nExecStart=@/var/tmp/x y"),
+        ("usr/share/dbus-1/system-services/x.service", "[D-BUS Service]\nExec=/var/tmp/x\nUser=root"),
+        ("etc/profile.d/x.sh", "export PATH=/var/tmp:$PATH"),
+        ("root/.bashrc", "alias ls='/var/tmp/x'"),
+        ("etc/logrotate.d/x", "/var/log/x {\n  postrotate\n    /var/tmp/x\n  endscript\n}"),
+        ("etc/crypttab", "c /dev/sdz none luks,keyscript=/var/tmp/x"),
+    ],
+)
+def test_a_program_that_anybody_could_put_there_is_told(write: Write, tmp_path: Path, file: str, text: str) -> None:
+    write(file, f"{text}\n")
+    (found,) = commands.loose()
+    assert found["file"] == str(tmp_path / file)
+    assert "/var/tmp has mode 1777" in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("etc/cron.d/x", f"{CRON} /opt/own /var/tmp/x > /var/tmp/log\n# {CRON} /var/tmp/x"),
+        ("etc/cron.d/x", "0 3 * * * www-data /var/tmp/x"),
+        ("etc/logrotate.d/x", "/var/tmp/x {\n  weekly\n}"),
+        ("etc/profile.d/x.sh", "[ -r /var/tmp/x ] && export PATH=/opt:$PATH"),
+        ("etc/systemd/system/x.service", "[Service]\nWorkingDirectory=/var/tmp\nExecStart=/opt/own /var/tmp/x"),
+    ],
+)
+def test_what_root_alone_has_put_there_and_what_a_program_reads_is_not(write: Write, file: str, text: str) -> None:
+    write(file, f"{text}\n")
+    assert [*commands.loose()] == []
+
+
+def test_who_can_change_a_program_is_named(write: Write, tmp_path: Path) -> None:
+    os.chown(write("home/alice/job", mode=0o755).parent, 1, 1)
+    write("etc/cron.d/a", f"{CRON} /home/alice/job\n")
+    write("etc/cron.d/b", f"{CRON} /opt/all\n")
+    write("opt/all", mode=0o777)
+    (tmp_path / "opt/link").symlink_to("all")
+    write("etc/cron.d/c", f"{CRON} /opt/link\n")
+    (tmp_path / "var/tmp/roots").touch(0o700)
+    write("etc/cron.d/d", f"{CRON} /var/tmp/roots\n")
+    assert [one["text"] for one in commands.loose()] == [
+        "/home/alice/job: /home/alice is daemon's",
+        "/opt/all: /opt/all has mode 777",
+        "/opt/link: /opt/all has mode 777",
+    ]
+
+
+def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: Path) -> None:
+    digest = hashlib.md5(b"#!/bin/sh\n", usedforsecurity=False).hexdigest()
+    rows = "".join(f" /etc/{name} {digest}\n" for name in ("cron.daily/a", "cron.daily/b", "a.conf", "cron.daily/gone"))
+    write("var/lib/dpkg/status", f"Package: a\nStatus: install ok installed\nConffiles:\n{rows}\n")
+    write("etc/cron.daily/a", "#!/bin/sh\n")
+    write("etc/cron.daily/b", "#!/bin/sh\ntrue\n")
+    write("etc/a.conf", "mine\n")
+    assert [*commands.changed()] == [{"file": "/etc/cron.daily/b", "text": "not as a brought it"}]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("PermitEmptyPasswords yes", True),
+        ("permituserenvironment yes", True),
+        ("StrictModes no", True),
+        ("AcceptEnv LANG LC_*", False),
+        ("AcceptEnv LANG LD_*", True),
+        ("AuthorizedKeysFile .ssh/authorized_keys", False),
+        ("AuthorizedKeysFile /var/tmp/keys .ssh/authorized_keys", True),
+        ("AuthorizedKeysFile /etc/ssh/keys/%u", False),
+        ("AuthorizedKeysCommand /bin/echo", True),
+        ("ForceCommand /var/tmp/x", True),
+        ("ForceCommand internal-sftp", False),
+        ("TrustedUserCAKeys /var/tmp/ca.pub", True),
+        ("# StrictModes no", False),
+        ("Port 2222", False),
+    ],
+)
+def test_settings_of_sshds_that_let_others_in_are_told(write: Write, line: str, told: bool) -> None:
+    write("etc/ssh/sshd_config.d/a.conf", f"Match Address 192.0.2.0/24\n  {line}\n")
+    assert bool([*sshd.wrong()]) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("permitrootlogin without-password", []),
+        ("allowusers root", []),
+        ("allowusers root@192.0.2.0/24", []),
+        ("allowusers ro*@192.0.2.?", []),
+        ("allowusers root@198.51.100.0/24 alice", ["allowusers root@198.51.100.0/24 alice"]),
+        ("denyusers root", ["denyusers root"]),
+        ("allowgroups root", []),
+        ("allowgroups ssh", ["allowgroups ssh"]),
+        ("denygroups ssh", []),
+        ("permitrootlogin no", ["permitrootlogin no"]),
+        ("forcecommand /bin/false", ["forcecommand /bin/false"]),
+        ("forcecommand none", []),
+    ],
+)
+def test_whom_sshd_would_shut_out_is_told(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, why: list[str]
+) -> None:
+    write("etc/group", "root:x:0:\nssh:x:101:alice\n")
+    stand_in(tmp_path / "bin", "sshd", f"echo '{said}'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert [*sshd.shut("root", "192.0.2.7")] == why
+
+
+def test_who_asks_is_who_logged_in_whatever_he_has_become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ((9, 8, 0, ""), (8, 7, 0, "SUDO_USER=daemon"), (7, 6, 1, "A=b\0SSH_CONNECTION=192.0.2.7 1 192.0.2.1 22"))
+    for pid, parent, uid, given in (*rows, (6, 1, 0, "")):
+        (tmp_path / f"{pid}").mkdir()
+        (tmp_path / f"{pid}/environ").write_text(f"{given}\0")
+        (tmp_path / f"{pid}/status").write_text(f"Name:\tx\nPPid:\t{parent}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    monkeypatch.setattr(sshd, "PROC", str(tmp_path))
+    assert sshd.comer(9) == ("daemon", "192.0.2.7")
+    assert sshd.comer(6) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/shadow", "root:*:1\ngames::1\n", "games has an empty password"),
+        ("etc/group", "sudo:x:27:alice\ndisk:x:6:www-data\n", "www-data is in disk"),
+        (
+            "etc/sudoers.d/a",
+            "alice ALL=(ALL) NOPASSWD: ALL\nwww-data ALL=(ALL:ALL) \\\n NOPASSWD: ALL\n",
+            "www-data ALL",
+        ),
+        ("etc/sudoers", "ALL ALL=(ALL) NOPASSWD:ALL\n", "ALL ALL=(ALL) NOPASSWD:ALL"),
+        ("etc/sudoers", "www-data ALL=(ALL) NOPASSWD: /usr/bin/true\n", ""),
+        ("etc/tmpfiles.d/a.conf", "d /var/cache/a\nf+ /etc/cron.d/x 0644 - - - x\n", "f+ /etc/cron.d/x"),
+        ("etc/sysusers.d/a.conf", "u a - -\nu z 0 - /root /bin/sh\n", "u z 0"),
+        ("etc/sudo.conf", "Plugin sudoers_policy /opt/x.so\n", "Plugin sudoers_policy /opt/x.so"),
+        ("var/lib/polkit-1/localauthority/a/b.pkla", "[a]\nIdentity=unix-user:*\nResultAny=yes\n", "unix-user:*"),
+    ],
+)
+def test_who_is_as_good_as_root_is_told(write: Write, file: str, text: str, told: str) -> None:
+    write("etc/passwd", "root:x:0:0::/root:/bin/sh\nwww-data:x:33:33::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n")
+    write(file, text)
+    found = rights.look({})["open"]
+    assert isinstance(found, list)
+    assert [told in one["text"] for one in found] == ([True] if told else [])
+
+
+def test_programs_with_capabilities_and_modes_for_later_are_told(write: Write, tmp_path: Path) -> None:
+    capable = write("usr/bin/capable", mode=0o755)
+    os.setxattr(capable, "security.capability", bytes.fromhex("0100000280000000000000000000000000000000"))
+    write("var/lib/dpkg/statoverride", "root root 4755 /usr/bin/later\nroot crontab 2755 /usr/bin/crontab\n")
+    found = rights.look({})["programs"]
+    assert isinstance(found, list)
+    assert {one["text"] for one in found} == {
+        "has capabilities",
+        "dpkg-statoverride has mode 4755 for its next version",
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("var/lib/extensions/x/usr/lib/x", True),
+        ("var/lib/confexts/x/etc/x", True),
+        ("etc/credstore/tmpfiles.extra", True),
+        ("etc/credstore/my.key", False),
+    ],
+)
+def test_what_a_boot_takes_by_its_place_alone_is_told(write: Write, file: str, told: bool) -> None:
+    write(file)
+    assert bool(rights.look({})["changed"]) == told
