@@ -67,10 +67,15 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     resolved = resolver.resolve(folders)
     locked = _locked(folders, resolved.rows)
     unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
-    if unfit := [*unfit, *plugged.refusals(resolver, folders, rigs, locked)]:
+    looked = plugged.look(resolver, folders, rigs, locked)
+    if unfit := [*unfit, *looked.problems]:
         raise Invalid(unfit)
-    new = [row for found in resolved.rows.values() for row in found]
-    texts = folders.texts(resolved.rows, resolved.keys)
+    rows = {
+        name: [one.model_copy(update={"machine_code": looked.code.get(one.sha256, one.machine_code)}) for one in found]
+        for name, found in resolved.rows.items()
+    }
+    new = [row for found in rows.values() for row in found]
+    texts = folders.texts(rows, resolved.keys)
     if not texts and not folders.locked:
         raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs, nothing to lock")
     folders.write(texts)
