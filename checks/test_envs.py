@@ -58,9 +58,7 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
     if not rig.cards:
         pytest.skip("the rig declares no cards")
     compiled = (*environment.packages, *(one.row for one in environment.plugins))
-    found = {
-        line for card in rig.cards for line in refusals(compiled, env.for_other_cards, card.capability)[0]
-    }
+    found = {line for card in rig.cards for line in refusals(compiled, env.for_other_cards, card.capability)[0]}
     expect(sorted(found), [], "lock another version, or declare other cards")
 
 

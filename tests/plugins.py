@@ -34,7 +34,8 @@ def wheel(
         links: Paths that lie there as links.
     """
     info = f"{name.replace('-', '_')}-{version}.dist-info"
-    given: dict[str, str | bytes] = dict({f"{MODULE}/__init__.py": "def main():\n    print('louder')\n"} if files is None else files)
+    given: dict[str, str | bytes] = {f"{MODULE}/__init__.py": "def main():\n    print('louder')\n"}
+    given = given if files is None else dict(files)
     needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     given[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
     given[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -37,9 +37,7 @@ class Looked:
     """SHA-256 of a file -> what its machine code is for, as rows have it."""
 
 
-def look(
-    resolver: Resolver, folders: Folders, rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]
-) -> Looked:
+def look(resolver: Resolver, folders: Folders, rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> Looked:
     """Open every plugin that an environment names.
 
     Args:

@@ -106,7 +106,10 @@ def test_an_operators_file_is_read_in_place(world: World, tmp_path: Path) -> Non
         (released(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
         (released(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
         (released(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
-        (released(files={f"{MODULE}/__init__.py": "", "a.so": library("sm_86")[:-9]}), "louder.zip cannot be judged: 'a.so': "),
+        (
+            released(files={f"{MODULE}/__init__.py": "", "a.so": library("sm_86")[:-9]}),
+            "cannot be judged: 'a.so': it is",
+        ),
         (zipped({"dist/x-1.whl": wheel("0.9")}), "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0"),
     ],
 )

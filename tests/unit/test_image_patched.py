@@ -137,12 +137,8 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
         pytest.param([{PATH: "one", NATIVE: "x"}, {NATIVE: None}], "", marks=needs_root),
         pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: None}], "", marks=needs_root),
         pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": OPAQUE, PATH: "two"}], "", marks=needs_opaque),
-        pytest.param(
-            [{PATH: "one", "vllm/words/__init__.py": "x"}, {"vllm/words": OPAQUE}], "", marks=needs_opaque
-        ),
-        pytest.param(
-            [{PATH: "one", COMPILED: UNCHECKED}, {"vllm/__pycache__": OPAQUE}], "", marks=needs_opaque
-        ),
+        pytest.param([{PATH: "one", "vllm/words/__init__.py": "x"}, {"vllm/words": OPAQUE}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {"vllm/__pycache__": OPAQUE}], "", marks=needs_opaque),
         pytest.param(
             [{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file", marks=needs_root
         ),
