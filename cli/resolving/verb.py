@@ -15,12 +15,13 @@ from cli.resolving import folders as folders_of
 from cli.resolving import plugged, upstream, web
 from cli.resolving.conda import Conda
 from cli.resolving.difference import difference
-from cli.resolving.drivers import Addresses, Drivers
+from cli.resolving.drivers import Drivers
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
+from cli.resolving.offered import Addresses
 from cli.resolving.packaged import Packaged
 from cli.resolving.patching import Patching, of_rigs
 from cli.resolving.registry import Place as ImagePlace

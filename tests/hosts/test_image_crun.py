@@ -10,10 +10,10 @@ import pytest
 
 from lab.hosts import HostSpec
 from lab.labs import Lab
+from tests.hosts.containers_box import IMAGE
 from tests.hosts.image import LENT_DISK, Box, image, serving
 from tests.hosts.models import rigwright
 from tests.hosts.support import PORT, api_key, deploy, main_pid, red, served, until
-from tests.hosts.test_containers import IMAGE
 
 pytestmark = pytest.mark.parametrize("release", ["debian-12"], indirect=True)
 UNIT = "rigwright-chat.service"

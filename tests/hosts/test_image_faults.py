@@ -1,4 +1,4 @@
-"""An engine that comes as an image: a disk that fills up, deploys that are cut off anywhere, and a gateway before it."""
+"""An engine that comes as an image: a disk that fills up, deploys cut off anywhere, and a gateway before it."""
 
 from __future__ import annotations
 
