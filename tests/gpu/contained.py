@@ -1,4 +1,4 @@
-"""What a throwaway host of the containers' test has of its distribution: podman and what a rig needs beside it.
+"""What a throwaway host of the containers' test has from elsewhere: podman, packages and tools that a rig needs.
 
 `.venv/bin/python -m tests.gpu.contained` makes it where there is a network, and says where: a folder to bring to a
 machine without one, to the same place, with the base image beside it.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from lab import images
 from lab.hosts import HostSpec
@@ -16,12 +18,15 @@ from lab.labs import Lab
 from lab.machine import CACHE, Unsupported
 from rigwright.engines.image import KIND
 from rigwright.host.facts import PACKAGES
+from rigwright.inventory import ROOT
+from tests.hosts.support import deploy, write_inventory
 
 # of Debian's releases the one whose podman reads what the container toolkit writes
 RELEASE = "debian-13"
 NEEDED = tuple(dict.fromkeys((*PACKAGES, *KIND.needs(RELEASE), "podman")))
 BASE = images.place(images.RELEASES[RELEASE])
-PLACE = CACHE / f"{RELEASE}-contained-{hashlib.sha256(' '.join((BASE.name, *NEEDED)).encode()).hexdigest()[:12]}"
+_OF = " ".join((BASE.name, *NEEDED, (ROOT / "locks/tools.lock.toml").read_text()))
+PLACE = CACHE / f"{RELEASE}-contained-{hashlib.sha256(_OF.encode()).hexdigest()[:12]}"
 INSTALL = (
     "export DEBIAN_FRONTEND=noninteractive; apt-get -q update && "
     f"apt-get -qy install --no-install-recommends {' '.join(NEEDED)} && "
@@ -39,12 +44,17 @@ def layer(lab: Lab) -> str:
         (host,) = lab.up([HostSpec("layer", RELEASE)])
         try:
             host.run(INSTALL)
+            with tempfile.TemporaryDirectory() as folder:
+                path = write_inventory(Path(folder), lab, host, instances={}, containers={"engines": ["podman"]})
+                done = deploy(path)
+            if done.status:
+                raise RuntimeError(done.said)
         except RuntimeError as error:
             host.destroy()
             raise Unsupported(
-                f"podman comes from Debian's archive, which this machine does not reach ({str(error)[-200:]}): run "
-                f"`.venv/bin/python -m tests.gpu.contained` where it is reached, and bring {BASE}, {BASE}.complete and "
-                f"{PLACE} here"
+                "podman comes from Debian's archive and tools from a package index, which this machine does not reach "
+                f"({str(error)[-200:]}): run `.venv/bin/python -m tests.gpu.contained` where it reaches both, and "
+                f"bring {BASE}, {BASE}.complete and {PLACE} here"
             ) from None
         host.freeze(PLACE)
     return str(PLACE)

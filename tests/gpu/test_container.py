@@ -60,7 +60,7 @@ def box(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -
         lab.down()
         lab.up([])
         below = layer(lab)
-        (host,) = lab.up([HostSpec("boxed", RELEASE, (below,), gpus=True, disks=("/opt",))])
+        (host,) = lab.up([HostSpec("boxed", RELEASE, (below,), gpus=True, disks=("/opt/rigwright/engines",))])
         cut_off(host)
         found = Machine(host.connection, survey.look("boxed", host.connection, sudo=False), host)
         with file_server(address=lab.gateway) as files:
