@@ -57,9 +57,8 @@ def test_cuda(survey: Survey, rig: Rig, environment: Environment) -> None:
 def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> None:
     if not rig.cards:
         pytest.skip("the rig declares no cards")
-    found = {
-        line for card in rig.cards for line in refusals(environment.packages, env.for_other_cards, card.capability)[0]
-    }
+    compiled = (*environment.packages, *(one.row for one in environment.plugins))
+    found = {line for card in rig.cards for line in refusals(compiled, env.for_other_cards, card.capability)[0]}
     expect(sorted(found), [], "lock another version, or declare other cards")
 
 

@@ -14,7 +14,7 @@ COMMANDS = ("louder-serve", "louder-doctor")
 
 def wheel(
     version: str = "1.0",
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
     *,
     name: str = NAME,
     commands: Iterable[str] = COMMANDS,
@@ -26,7 +26,7 @@ def wheel(
 
     Args:
         version: Its own.
-        files: Path in it -> text; a module that does nothing without.
+        files: Path in it -> content; a module that does nothing without.
         name: The distribution's.
         commands: Programs that it brings; each is `main` of its module.
         requires: What its metadata says that it needs.
@@ -34,7 +34,8 @@ def wheel(
         links: Paths that lie there as links.
     """
     info = f"{name.replace('-', '_')}-{version}.dist-info"
-    given = dict({f"{MODULE}/__init__.py": "def main():\n    print('louder')\n"} if files is None else files)
+    given: dict[str, str | bytes] = {f"{MODULE}/__init__.py": "def main():\n    print('louder')\n"}
+    given = given if files is None else dict(files)
     needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     given[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
     given[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -67,8 +68,9 @@ def released(version: str = "1.0", **changes: object) -> bytes:
     return zipped({f"{top}/README.md": "# Louder\n", f"{top}/dist/{file_name(version)}": wheel(version, **changes)})  # type: ignore[arg-type] # of wheel()
 
 
-def _encoded(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+def _encoded(content: str | bytes) -> str:
+    whole = content.encode() if isinstance(content, str) else content
+    return base64.urlsafe_b64encode(hashlib.sha256(whole).digest()).decode().rstrip("=")
 
 
 VLLM = """

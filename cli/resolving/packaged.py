@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import requests
-
 from cli.resolving import archives
 from cli.resolving.archives import Contents
-from cli.resolving.drivers import Addresses, first, key_of, row_of, together
 from cli.resolving.folders import Wanted
+from cli.resolving.offered import Offered, key_of, row_of
 from cli.resolving.web import Unavailable
 from rigwright.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive
 from rigwright.host.systems import SYSTEMS
@@ -18,32 +16,10 @@ from rigwright.supply.lock import Artefact
 
 
 @dataclass(frozen=True)
-class Packaged:
+class Packaged(Offered):
     """What finds the container toolkit and Docker."""
 
-    session: requests.Session
-    addresses: Addresses
     known: ContainerTables
-
-    def rows(self, wanted: Wanted) -> tuple[list[Artefact], str]:
-        """An input's rows, and its archive's armoured key.
-
-        Raises:
-            Unavailable: it is not to be had; the text says why.
-        """
-        failed: list[Unavailable] = []
-        return first(self._readable(wanted, failed), lambda contents: self._rows(wanted, contents), failed)
-
-    def contents(self, wanted: Wanted) -> Contents:
-        """What the archive of an input has, at the first address that can be read.
-
-        Raises:
-            Unavailable: there is none, or it is not the one that the tables name.
-        """
-        failed: list[Unavailable] = []
-        for contents in self._readable(wanted, failed):
-            return contents
-        raise together(failed)
 
     def _rows(self, wanted: Wanted, contents: Contents) -> list[Artefact]:
         name, known, system = self._known(wanted)

@@ -1,9 +1,12 @@
-"""Plugins while they are being locked: an operator's file is opened, and one that is not as described is refused."""
+"""Plugins while they are being locked: an operator's file is opened, one that is not as described is refused, and
+what its machine code is for is read.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -11,21 +14,31 @@ from packaging.utils import canonicalize_name
 
 from cli.resolving import web
 from cli.resolving.folders import Folders
+from cli.resolving.judging import machine_code
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.plugins.plugin import Plugin, unfit
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
+from rigwright.supply.machine_code import Unreadable
 from roles.envs.host import plugins
 from roles.envs.host.tree import Refused
 from roles.progress import progress
 
 
-def refusals(
-    resolver: Resolver, folders: Folders, rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]
-) -> list[Problem]:
-    """Every plugin that is not what its description says, or not for the environment that names it.
+@dataclass
+class Looked:
+    """What was found in plugins."""
+
+    problems: list[Problem] = field(default_factory=list)
+    """Why one is not what its description says, or not for the environment that names it."""
+    code: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """SHA-256 of a file -> what its machine code is for, as rows have it."""
+
+
+def look(resolver: Resolver, folders: Folders, rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> Looked:
+    """Open every plugin that an environment names.
 
     Args:
         resolver: What finds files.
@@ -34,16 +47,23 @@ def refusals(
         rows: Input -> what it is locked as.
     """
     envs = {env.name: env for rig in rigs for env in rig.envs if env.plugins}
-    return [
+    found = Looked()
+    found.problems += [
         Problem(folders.place(plugin.keys.input), env.name, f"plugin {plugin.name}: {line}")
         for env in envs.values()
         for plugin in env.plugins
-        for line in _judged(resolver, folders, env, plugin, rows)
+        for line in _judged(resolver, folders, env, plugin, rows, found.code)
     ]
+    return found
 
 
 def _judged(
-    resolver: Resolver, folders: Folders, env: DeclaredEnv, plugin: Plugin, rows: Mapping[str, Sequence[Artefact]]
+    resolver: Resolver,
+    folders: Folders,
+    env: DeclaredEnv,
+    plugin: Plugin,
+    rows: Mapping[str, Sequence[Artefact]],
+    code: dict[str, tuple[str, ...]],
 ) -> Iterator[str]:
     (row,) = rows[plugin.keys.input]
     python = {"python_version": "", "python_full_version": ""}
@@ -62,9 +82,14 @@ def _judged(
         wheels = Path(folder, "wheels")
         wheels.mkdir()
         try:
-            inside = plugins.look(plugins.wheel_of(path, wheels), plugin.plan | {"version": row.version})
+            wheel = plugins.wheel_of(path, wheels)
+            inside = plugins.look(wheel, plugin.plan | {"version": row.version})
+            code[row.sha256] = machine_code(wheel)
         except Refused as error:
             yield from (line.removeprefix("plugin ") for line in str(error).splitlines())
+            return
+        except Unreadable as error:
+            yield f"{row.file} cannot be judged: {error}"
             return
     for name in sorted(inside.modules & {one.replace("-", "_") for one in versions}):
         yield f"{row.file}: its module {name} is another package's"

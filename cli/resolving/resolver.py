@@ -14,11 +14,12 @@ from pypi_simple import DistributionPackage
 from cli.resolving import web, wheels
 from cli.resolving.checkpoints import Beginning, header
 from cli.resolving.conda import Conda
-from cli.resolving.drivers import Addresses, Drivers
+from cli.resolving.drivers import Drivers
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import Index
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
+from cli.resolving.offered import Addresses, Offered
 from cli.resolving.own_models import called, first_bytes, own, own_folder
 from cli.resolving.packaged import Packaged
 from cli.resolving.registry import Registries
@@ -83,7 +84,7 @@ class Resolver:
             raise Invalid(problems)
         return Resolved(rows, keys)
 
-    def archives(self, wanted: Wanted) -> Drivers | Packaged:
+    def archives(self, wanted: Wanted) -> Offered:
         """What finds the packages of an input."""
         return self.drivers if wanted.name.startswith(DRIVER) else self.packaged
 

@@ -15,12 +15,13 @@ from cli.resolving import folders as folders_of
 from cli.resolving import plugged, upstream, web
 from cli.resolving.conda import Conda
 from cli.resolving.difference import difference
-from cli.resolving.drivers import Addresses, Drivers
+from cli.resolving.drivers import Drivers
 from cli.resolving.folders import Folders, Wanted
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
+from cli.resolving.offered import Addresses
 from cli.resolving.packaged import Packaged
 from cli.resolving.patching import Patching, of_rigs
 from cli.resolving.registry import Place as ImagePlace
@@ -67,10 +68,15 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     resolved = resolver.resolve(folders)
     locked = _locked(folders, resolved.rows)
     unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
-    if unfit := [*unfit, *plugged.refusals(resolver, folders, rigs, locked)]:
+    looked = plugged.look(resolver, folders, rigs, locked)
+    if unfit := [*unfit, *looked.problems]:
         raise Invalid(unfit)
-    new = [row for found in resolved.rows.values() for row in found]
-    texts = folders.texts(resolved.rows, resolved.keys)
+    rows = {
+        name: [one.model_copy(update={"machine_code": looked.code.get(one.sha256, one.machine_code)}) for one in found]
+        for name, found in resolved.rows.items()
+    }
+    new = [row for found in rows.values() for row in found]
+    texts = folders.texts(rows, resolved.keys)
     if not texts and not folders.locked:
         raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs, nothing to lock")
     folders.write(texts)

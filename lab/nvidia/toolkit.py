@@ -59,7 +59,7 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
   systemctl --quiet disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service || true
 fi
 """
-STAND_IN = "#!/bin/sh\necho 'stand-in: no container is made here' >&2\nexit 1\n"
+RUNTIME = HERE / "nvidia-container-runtime"
 
 
 def toolkit(version: str, revision: str = "1") -> list[Deb]:
@@ -80,7 +80,7 @@ def toolkit(version: str, revision: str = "1") -> list[Deb]:
             f"libnvidia-container-tools (<< {bound})",
             breaks=older,
             replaces=older,
-            files={"usr/bin/nvidia-container-runtime-hook": STAND_IN},
+            files={"usr/bin/nvidia-container-runtime-hook": RUNTIME.read_text()},
         ),
         one(
             "nvidia-container-toolkit-base",
@@ -89,7 +89,7 @@ def toolkit(version: str, revision: str = "1") -> list[Deb]:
             files={
                 "usr/bin/nvidia-ctk": (HERE / "nvidia-ctk").read_text().replace("@VERSION@", version),
                 "usr/bin/nvidia-cdi-hook": "#!/bin/sh\n# Stand-in: a container's linker is left as it is.\nexit 0\n",
-                "usr/bin/nvidia-container-runtime": STAND_IN,
+                "usr/bin/nvidia-container-runtime": RUNTIME.read_text(),
                 "usr/lib/systemd/system/nvidia-cdi-refresh.service": SERVICE,
                 "usr/lib/systemd/system/nvidia-cdi-refresh.path": PATH,
             },

@@ -74,19 +74,22 @@ def declared_envs(
         if packages and not locking and canonicalize_name(keys.distribution) not in names:
             said = f"{keys.packages} has no distribution {keys.distribution}, whose version is the environment's"
             refuse(key, f"{name}: {said}{suggestion(keys.distribution, names)}")
-        patterns = asked.for_other_cards if asked else ()
-        for capability in sorted(capabilities(entry, catalog)):
-            refused, _ = refusals(packages, patterns, capability)
-            for line in refused[:LISTED]:
-                refuse(key, f"{name}: {line}")
-            if len(refused) > LISTED:
-                refuse(key, f"{name}: {len(refused) - LISTED} more of its files have no code for it")
         versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
         known = {} if locking else versions
         patches, wrong_patches = chosen(keys.patches, catalog.patches, known or None, name)
         plugins, wrong_plugins = _plugins(name, catalog, lock, inventory, known)
         for line in (*wrong_patches, *wrong_plugins):
             refuse(key, f"{name}: {line}")
+        patterns = asked.for_other_cards if asked else ()
+        brought = [own for plugin in plugins if (own := catalog.inputs.get(plugin.keys.input))]
+        patterns += tuple(pattern for own in brought for pattern in own.for_other_cards)
+        compiled = (*packages, *(plugin.row for plugin in plugins))
+        for capability in sorted(capabilities(entry, catalog)):
+            refused, _ = refusals(compiled, patterns, capability)
+            for line in refused[:LISTED]:
+                refuse(key, f"{name}: {line}")
+            if len(refused) > LISTED:
+                refuse(key, f"{name}: {len(refused) - LISTED} more of its files have no code for it")
         found[name] = DeclaredEnv(name, keys, python, packages, patterns, patches, plugins)
     return tuple(found[name] for name in sorted(found))
 

@@ -40,7 +40,7 @@ _OF = {
     "marker": ("wheel",),
     "python": ("wheel",),
     "as_of": ("wheel", "conda"),
-    "machine_code": ("wheel",),
+    "machine_code": ("wheel", "plugin"),
     "build": ("conda",),
     "repository": ("weight",),
     "folder": ("weight",),
@@ -74,7 +74,7 @@ class Artefact(Frozen):
     )
     machine_code: tuple[MachineCode, ...] | None = Field(
         default=None,
-        description="Wheels that were inspected: files with GPU machine code, each with its targets.",
+        description="Wheels and plugins that were inspected: files with GPU machine code, each with its targets.",
     )
     repository: Repository | None = Field(
         default=None, description="Weights: their repository on the hub; `version` is the commit."

@@ -24,7 +24,12 @@ HUB = "hub"
 # Kinds of input that become a group of rows.
 GROUPED = ("wheel", "conda", "deb", "image")
 # What inputs of some kinds alone have.
-_OF = {"python": ("wheel",), "as_of": ("wheel", "conda"), "channels": ("conda",), "for_other_cards": ("wheel",)}
+_OF = {
+    "python": ("wheel",),
+    "as_of": ("wheel", "conda"),
+    "channels": ("conda",),
+    "for_other_cards": ("wheel", "plugin"),
+}
 # What the names of folders on hosts are made of, beside commits.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
 # What packages of one archive are asked for by, and which version they then have: a driver's own from a folder of
@@ -89,8 +94,8 @@ class Input(Frozen):
     )
     for_other_cards: tuple[Pattern, ...] = Field(
         default=(),
-        description="Kind `wheel` with `python`: patterns of files used only by other cards; a card that cannot run "
-        "them is not refused.",
+        description="Kind `plugin`, and `wheel` with `python`: patterns of files used only by other cards; a card that "
+        "cannot run them is not refused.",
     )
 
     @field_validator(*_OF)

@@ -25,6 +25,17 @@ FOUR = {
 }
 BUNDLE = "the bundle"
 DISKS = ("/var/lib/docker", "/var/lib/containers")
+BOTH: dict[str, Any] = {"engines": ("docker", "podman"), "daemon": {"log-driver": "journald"}}
+DEVICES = {"nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"}
+# A file system with a shell, for containers of the operator's own: of the host's own programs.
+IMAGE = """
+cd "$(mktemp -d)"
+mkdir -p usr/bin usr/lib/x86_64-linux-gnu usr/lib64 etc
+ln -s usr/bin bin && ln -s usr/lib lib && ln -s usr/lib64 lib64
+cp -L /bin/sleep /bin/ls usr/bin/
+for file in $(ldd /bin/sleep /bin/ls | grep -o '/lib[^ ]*' | sort -u); do cp -L "$file" "usr$file"; done
+tar -c . > /root/image.tar
+"""
 INPUT = """
 [inputs.container-toolkit]
 kind = "deb"

@@ -16,23 +16,12 @@ from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.nvidia import toolkit
 from tests.forgery import TRACE, forge, reindex
-from tests.hosts.containers_box import BUNDLE, DISKS, FOUR, NEWER, TOOLKIT, ContainersBox
+from tests.hosts.containers_box import BOTH, BUNDLE, DEVICES, DISKS, FOUR, IMAGE, NEWER, TOOLKIT, ContainersBox
 from tests.hosts.drivers import NEW, OLD, one_release
 from tests.hosts.support import cut_off, deploy, plan, red, until
 
 OWN_DOCKER = "28.5.1"
-BOTH: dict[str, Any] = {"engines": ("docker", "podman"), "daemon": {"log-driver": "journald"}}
 NVIDIA = {"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}}, "features": {"cdi": True}}
-DEVICES = {"nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"}
-# A file system with a shell, for containers of the operator's own: of the host's own programs.
-IMAGE = """
-cd "$(mktemp -d)"
-mkdir -p usr/bin usr/lib/x86_64-linux-gnu usr/lib64 etc
-ln -s usr/bin bin && ln -s usr/lib lib && ln -s usr/lib64 lib64
-cp -L /bin/sleep /bin/ls usr/bin/
-for file in $(ldd /bin/sleep /bin/ls | grep -o '/lib[^ ]*' | sort -u); do cp -L "$file" "usr$file"; done
-tar -c . > /root/image.tar
-"""
 THEIRS = '{"log-level":"warn",\n  "labels": ["rack=7"]}\n'
 EMPTY = '{"runtimes": {},  "features": null}'
 LEFTOVER = "/etc/apt/sources.list.d/nvidia-docker.list"
@@ -68,37 +57,6 @@ def test_containers_come_with_their_cards_and_go_without_a_trace(box: Containers
     assert box.host.run(left, check=False) == ""
     assert box.toolkit == set()
     assert box.held & FOUR == set()
-
-
-@pytest.mark.all_only
-@one_release("debian-13")
-def test_an_operators_own_containers_have_their_cards_through_a_reload_of_systemd(box: ContainersBox) -> None:
-    box.contains(**BOTH)
-    box.rig("deploy")
-    box.host.run(f"{IMAGE}\ndocker import /root/image.tar own && podman import -q /root/image.tar own")
-    first, second = box.host.run("nvidia-smi --query-gpu=uuid --format=csv,noheader").split()
-    # machines of tests have no controllers of version 2
-    for engine in ("docker run --rm --network none", "podman run --rm --network none --pids-limit=0"):
-        seen = box.host.run(f"{engine} --device nvidia.com/gpu={second} own /bin/ls /dev").split()
-        assert {one for one in seen if one.startswith("nvidia")} == DEVICES | {"nvidia1"}, engine
-        named = box.host.run(f"{engine} --device nvidia.com/gpu=all own /bin/ls /usr/lib/x86_64-linux-gnu").split()
-        assert f"libcuda.so.{OLD[box.system]}" in named, engine
-    box.host.run(f"docker run -d --name own --network none --device nvidia.com/gpu={first} own /bin/sleep 3600")
-    box.host.run("systemctl daemon-reload")
-    assert "nvidia0" in box.host.run("docker exec own /bin/ls /dev").split()
-    assert box.red() == set()
-    # what needs a restart is refused while somebody's container runs, and what does not is told to the daemon
-    box.contains(engines=("docker", "podman"), daemon={"log-driver": "local"})
-    assert "own are running" in box.rig("deploy", status=1)
-    box.contains(**{**BOTH, "daemon": {"log-driver": "journald", "debug": True}})
-    box.rig("deploy")
-    assert box.says("Debug") == "true"
-    assert "nvidia0" in box.host.run("docker exec own /bin/ls /dev").split()
-    box.contains(engines=("docker", "podman"), daemon={"log-driver": "local"}, restart=True)
-    box.rig("deploy")
-    assert box.says("LoggingDriver") == "local"
-    assert box.host.run("docker ps -q") == ""
-    box.unchanged()
 
 
 @pytest.mark.all_only

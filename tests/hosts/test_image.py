@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,9 @@ import pytest
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from tests.hosts import patch_box
-from tests.hosts.image import LENT_DISK, SERVER, Box, image, site
-from tests.hosts.support import PORT, api_key, check, deploy, main_pid, plan, red, served, until
+from tests.hosts.image import LENT_DISK, SERVER, Box, image, serving, site
+from tests.hosts.models import rigwright
+from tests.hosts.support import PORT, api_key, check, deploy, main_pid, red, served, until
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 UNIT = "rigwright-chat.service"
@@ -24,33 +23,17 @@ ENGINE = "pgrep -o -f '^python3 -I /run/rigwright'"
 ENGINES = "/opt/rigwright/engines"
 
 
-def rigwright(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command, as an operator runs it from anywhere."""
-    return subprocess.run([sys.executable, "-m", "cli", *words], capture_output=True, text=True, cwd="/", check=False)
-
-
 @pytest.fixture(scope="module")
 def box(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """A host that serves an image from a registry."""
-    (host,) = lab.up([HostSpec("image", "debian-13", disks=("/opt",))])
-    made = Box(lab, host, tmp_path_factory.mktemp("image"))
-    made.with_registry()
-    made.push(image("one"))
-    inventory = made.declare()
-    locked = rigwright("lock", str(inventory))
-    assert locked.returncode == 0, locked.stdout + locked.stderr
-    yield made
-    host.destroy()
+    with serving(lab, HostSpec("image", "debian-13", disks=("/opt",)), tmp_path_factory.mktemp("image")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def inventory(box: Box) -> Path:
     """Deployed once, and declared anew by each test."""
-    declared = box.declare()
-    assert {"Engines | Fetch layers of vllm-image", "Engines | Install vllm-image"} <= set(plan(declared).planned)
-    done = deploy(declared)
-    assert done.status == 0, done.said[-3000:]
-    return declared
+    return box.deployed()
 
 
 def left(box: Box) -> str:

@@ -10,10 +10,10 @@ import pytest
 
 from lab.hosts import HostSpec
 from lab.labs import Lab
-from tests.hosts.image import LENT_DISK, Box, image
+from tests.hosts.containers_box import IMAGE
+from tests.hosts.image import LENT_DISK, Box, image, serving
 from tests.hosts.models import rigwright
-from tests.hosts.support import deploy, main_pid, plan, red, served, until
-from tests.hosts.test_containers import IMAGE
+from tests.hosts.support import PORT, api_key, deploy, main_pid, red, served, until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]
 UNIT = "rigwright-chat.service"
@@ -29,26 +29,17 @@ TWO = image("two", layers=60)
 @pytest.fixture(scope="module")
 def box(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """A host that serves an image from a registry, and has a Docker of its operator's."""
-    (host,) = lab.up([HostSpec("crun", "debian-12", disks=("/opt", "/var/lib/docker"))])
-    made = Box(lab, host, tmp_path_factory.mktemp("image"))
-    made.with_registry()
-    host.run("DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io")
-    host.run(f"{IMAGE}\ndocker import /root/image.tar own; {OWN}")
-    made.push(image("one"))
-    locked = rigwright("lock", str(made.declare()))
-    assert locked.returncode == 0, locked.stdout + locked.stderr
-    yield made
-    host.destroy()
+    spec = HostSpec("crun", "debian-12", disks=("/opt", "/var/lib/docker"))
+    with serving(lab, spec, tmp_path_factory.mktemp("image")) as made:
+        made.host.run("DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io")
+        made.host.run(f"{IMAGE}\ndocker import /root/image.tar own; {OWN}")
+        yield made
 
 
 @pytest.fixture(scope="module")
 def inventory(box: Box) -> Path:
     """Deployed once, and declared anew by each test."""
-    declared = box.declare()
-    assert {"Engines | Fetch layers of vllm-image", "Engines | Install vllm-image"} <= set(plan(declared).planned)
-    done = deploy(declared)
-    assert done.status == 0, done.said[-3000:]
-    return declared
+    return box.deployed()
 
 
 def left(box: Box) -> list[str]:
@@ -130,6 +121,25 @@ def test_it_gets_no_namespaces_of_its_own(box: Box, inventory: Path, release: st
     text = "import ctypes; print([ctypes.CDLL(None).unshare(kind) for kind in (0x10000000, 0x20000)])"
     crun = f"crun --cgroup-manager=disabled --root={FOLDER}/chat/runtime exec rigwright-chat"
     assert box.host.run(f"{crun} python3 -I -c {shlex.quote(text)}").strip() == "[-1, -1]"
+
+
+@pytest.mark.all_only
+def test_dockers_daemon_is_restarted_under_load_and_no_request_fails(box: Box, inventory: Path, release: str) -> None:
+    before = main_pid(box.host)
+    asked = f"curl -sf -o /dev/null -H 'Authorization: Bearer {api_key(box.host)}' http://127.0.0.1:{PORT}/about"
+    box.host.run(
+        f"systemd-run -q --unit=load sh -c 'until [ -e /run/enough ]; do {asked} && echo ok || echo no; done"
+        " > /root/answers'"
+    )
+    for _ in range(3):
+        box.host.run("systemctl restart docker")
+    box.host.run("touch /run/enough; timeout 30 sh -c 'while systemctl -q is-active load; do sleep 0.1; done'")
+    answers = box.host.run("cat /root/answers; rm /run/enough /root/answers").split()
+    assert len(answers) > 20
+    assert {*answers} == {"ok"}
+    assert main_pid(box.host) == before
+    assert red(inventory) == LENT_DISK
+    box.host.run("docker start own")
 
 
 def test_an_image_of_many_layers_is_served_and_the_one_before_it_again(box: Box, inventory: Path, release: str) -> None:

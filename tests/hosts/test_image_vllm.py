@@ -16,8 +16,8 @@ from lab.tunnel import tunnel
 from lab.vllm_model import ANSWER
 from tests.hosts import vllm_box
 from tests.hosts.image import LENT_DISK, REPOSITORY, Box
+from tests.hosts.models import rigwright
 from tests.hosts.support import PORT, api_key, check, deploy, main_pid, red
-from tests.hosts.test_image import rigwright
 from tests.hosts.vllm_box import Ground
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]

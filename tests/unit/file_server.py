@@ -149,12 +149,14 @@ class OnSocket(ThreadingUnixStreamServer):
 
 
 @contextmanager
-def file_server(socket: Path | None = None, certificate: Path | None = None) -> Iterator[FileServer]:
-    """A server while the block runs, on a port, with TLS where it has a certificate, or on a unix socket."""
+def file_server(
+    socket: Path | None = None, certificate: Path | None = None, address: str = "127.0.0.1"
+) -> Iterator[FileServer]:
+    """A server while the block runs, on a port of an address, with TLS where it has a certificate, or on a socket."""
     files = FileServer()
     bound = type("Bound", (Handler,), {"files": files})
-    with OnSocket(str(socket), bound) if socket else ThreadingHTTPServer(("127.0.0.1", 0), bound) as server:
-        files.url = "http://localhost" if socket else f"http://127.0.0.1:{server.server_address[1]}"
+    with OnSocket(str(socket), bound) if socket else ThreadingHTTPServer((address, 0), bound) as server:
+        files.url = "http://localhost" if socket else f"http://{address}:{server.server_address[1]}"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from cli.resolving.plugged import lacking
-from rigwright.supply.lock import text
+from rigwright.supply.lock import Lock, text
 from tests.plugins import MODULE, NAME, released, wheel, zipped
 from tests.unit.conftest import locking
 from tests.unit.env_samples import conda
 from tests.unit.file_server import file_server, whole
+from tests.unit.libraries import library
 from tests.unit.lock_world import World
 from tests.unit.test_cli_lock_patches import publish
 from tests.unit.test_cli_lock_patches import wheel as package
@@ -105,11 +106,37 @@ def test_an_operators_file_is_read_in_place(world: World, tmp_path: Path) -> Non
         (released(files={f"{MODULE}.py": "", "demo/more.py": ""}), "its module demo is another package's"),
         (released(requires=["requests>=2"]), "it needs requests>=2, which the environment has not"),
         (released(requires=["demo==1.1"]), "it needs demo==1.1, and the environment has 1.0"),
+        (
+            released(files={f"{MODULE}/__init__.py": "", "a.so": library("sm_86")[:-9]}),
+            "cannot be judged: 'a.so': it is",
+        ),
         (zipped({"dist/x-1.whl": wheel("0.9")}), "says that it is louder-plugin 0.9, and is to be louder-plugin 1.0"),
     ],
 )
 def test_one_that_is_not_as_described_is_refused(world: World, content: bytes, found: str) -> None:
     assert found in said(world, content)
+
+
+def test_what_its_machine_code_is_for_is_in_its_row(world: World) -> None:
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": library("sm_75"), f"{MODULE}/host.so": library()}
+    world.files.serve("store/louder.zip", whole(released(files=files)))
+    world.locked()
+    assert world.read.artefacts["louder"].machine_code == (f"{MODULE}/a.so sm_75",)
+    assert world.locked() == ["no change"]
+
+
+def test_one_that_was_locked_before_it_was_judged_is_judged(world: World) -> None:
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/a.so": library("sm_75")}
+    world.files.serve("store/louder.zip", whole(released(files=files)))
+    world.locked()
+    (lock,) = [path for path in (world.folder / "locks").iterdir() if "louder.zip" in path.read_text()]
+    rows = Lock.load([lock.parent])
+    found = [*rows.artefacts.values(), *(row for group in rows.groups.values() for row in group)]
+    before = [row.model_copy(update={"machine_code": None}) for row in found if row.name in ("louder", "demo")]
+    lock.write_text(text(before, "catalog/mine.toml"))
+    assert world.read.artefacts["louder"].machine_code is None
+    world.locked()
+    assert world.read.artefacts["louder"].machine_code == (f"{MODULE}/a.so sm_75",)
 
 
 def test_one_for_another_version_of_the_engine_is_refused(world: World) -> None:

@@ -57,7 +57,7 @@ def conda(name: str = "python", **changes: object) -> Artefact:
         (CONDA, {"channels": ["https://h/c"]}, "at most 48 lowercase letters, digits and dashes"),
         *((CONDA, {"channels": [name]}, f"other than '{name}'") for name in ("index", "hub", "apt", "nvidia", "https")),
         (CONDA, {"python": "3.10.20"}, "omitted: only kind wheel has it"),
-        (CONDA, {"for_other_cards": ["a"]}, "omitted: only kind wheel has it"),
+        (CONDA, {"for_other_cards": ["a"]}, "omitted: only kind wheel or plugin has it"),
         (CONDA, {"requirements": ["python[extra]>=3"]}, "such as python ==3.10.20, not 'python.extra.>=3'"),
         *(
             (CONDA, {"requirements": [text]}, "of kind conda, python ==3.10.20")

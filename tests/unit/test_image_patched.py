@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from tests.unit.patch_samples import AFTER, sample, sha256
 from tests.unit.samples import facts
 
 IMAGE = "1" * 64
+# a folder that hides what layers below have at its place
+OPAQUE = "an opaque folder"
 PATH = "vllm/words.py"
 
 
@@ -34,6 +37,10 @@ class Store:
             for path, text in files.items():
                 place = folder / "overlay" / name / "diff" / SITE[1:] / path
                 place.parent.mkdir(parents=True, exist_ok=True)
+                if text == OPAQUE:
+                    place.mkdir()
+                    os.setxattr(place, originals.OPAQUE, b"y")
+                    continue
                 if text is None:
                     os.mknod(place, 0o20000)  # how an overlay says that a file is gone
                 elif text.startswith("-> "):
@@ -53,7 +60,10 @@ class Store:
         """What is said of what comes out of it."""
         plan = self.folder / "plan.json"
         plan.write_text(json.dumps({"shadows": {path: shadows(path) for path in paths}}))
-        command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(into), str(plan)]
+        command = [sys.executable, "-I", originals.__file__, str(self.folder), IMAGE, SITE, str(plan)]
+        hiding = self.folder / "opaque.json"
+        hiding.write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
+        command += [str(into), str(hiding)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def taken(self, into: Path, *paths: str) -> dict[str, str]:
@@ -64,7 +74,18 @@ class Store:
         return {str(one.relative_to(into)): one.read_text() for one in into.rglob("*") if one.is_file()}
 
 
+def _hides_nothing() -> str:
+    """Why no folder here can be made opaque; empty where one can."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            os.setxattr(folder, originals.OPAQUE, b"y")
+        except OSError as error:
+            return f"{originals.OPAQUE}: {error.strerror}"
+    return ""
+
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+needs_opaque = pytest.mark.skipif(bool(_hides_nothing()), reason=_hides_nothing() or "none")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +101,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devic
         pytest.param([{PATH: "one"}, {PATH: None}], "", marks=needs_root),
         pytest.param([{PATH: "one"}, {"vllm": None}], "", marks=needs_root),
         pytest.param([{PATH: "one"}, {PATH: None}, {PATH: "three"}], "three", marks=needs_root),
+        pytest.param([{PATH: "one"}, {"vllm": OPAQUE}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one"}, {"vllm": OPAQUE, PATH: "two"}], "two", marks=needs_opaque),
+        pytest.param([{"vllm": OPAQUE, PATH: "one"}, {"vllm/other.py": "x"}], "one", marks=needs_opaque),
     ],
 )
 def test_a_file_is_the_one_that_a_container_would_see(
@@ -112,6 +136,9 @@ UNCHECKED, CHECKED = "\0\0\0\0\x01\0\0\0", "\0\0\0\0\x03\0\0\0"
         ([{"vllm/words.so": "x"}, {"vllm": "no folder any more"}], f"{SITE}/{PATH} is not a regular file of the image"),
         pytest.param([{PATH: "one", NATIVE: "x"}, {NATIVE: None}], "", marks=needs_root),
         pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {COMPILED: None}], "", marks=needs_root),
+        pytest.param([{PATH: "one", NATIVE: "x"}, {"vllm": OPAQUE, PATH: "two"}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one", "vllm/words/__init__.py": "x"}, {"vllm/words": OPAQUE}], "", marks=needs_opaque),
+        pytest.param([{PATH: "one", COMPILED: UNCHECKED}, {"vllm/__pycache__": OPAQUE}], "", marks=needs_opaque),
         pytest.param(
             [{PATH: "one", NATIVE: "x"}, {"vllm": None}], f"{SITE}/{PATH} is not a regular file", marks=needs_root
         ),

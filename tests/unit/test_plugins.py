@@ -60,15 +60,26 @@ def toml(values: dict[str, Any]) -> str:
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
-def refused(folder: Path, plugins: list[str], **changes: object) -> list[str]:
-    """What is said of an environment of a rig that names plugins, of which there is one."""
+def refused(
+    folder: Path, plugins: list[str], code: tuple[str, ...] | None = None, other: str = "", **changes: object
+) -> list[str]:
+    """What is said of an environment of a rig that names plugins, of which there is one.
+
+    Args:
+        folder: Of its inventory.
+        plugins: Those names.
+        code: What the plugin's machine code is for, as rows have it.
+        other: Which of its files are for other cards alone.
+        changes: Keys of the plugin.
+    """
     box = Box(folder)
     python, package = conda(), wheel("demo", version="2.0", group="pk")
-    rows = [python, package, row(), wheel("uv", group="installers")]
+    rows = [python, package, row().model_copy(update={"machine_code": code}), wheel("uv", group="installers")]
     box.write("locks/env.lock.toml", text(rows, "a test").replace("# Written by", "# By"))
     env = {"python": "py", "packages": "pk", "distribution": "demo", "imports": ["demo"], "plugins": plugins}
     tables = f"[envs.env]\n{toml(env)}[plugins.louder]\n{toml(KEYS | changes)}[plugins.again]\n{toml(KEYS)}"
-    box.write("catalog/env.toml", tables)
+    own = {"kind": "plugin", "version": "1.0", "sources": ["office:louder-v1.0.zip"], "for_other_cards": [other]}
+    box.write("catalog/env.toml", tables + (f"[inputs.louder]\n{toml(own)}" if other else ""))
     return [one.partition("box.envs[0]: env: ")[2] or one for one in box.refusal(envs=["env"])]
 
 
@@ -97,6 +108,15 @@ def test_what_is_wrong_with_one_is_said_before_a_host_is_touched(
 
 def test_one_that_fits_is_not_refused(tmp_path: Path) -> None:
     assert not [line for line in refused(tmp_path, ["louder"]) if "plugin" in line]
+
+
+def test_one_without_code_for_the_rigs_card_is_refused(tmp_path: Path) -> None:
+    code = ("louder_plugin/a.so sm_80 compute_80", "louder_plugin/b.so sm_75 compute_75")
+    (line,) = [one for one in refused(tmp_path / "one", ["louder"], code) if "has code for" in one]
+    said = "louder_plugin/a.so of louder 1.0 has code for sm_80, compute_80, but none for compute capability 7.5"
+    assert line == said
+    found = refused(tmp_path / "two", ["louder"], code, "*/a.so")
+    assert not [one for one in found if "has code for" in one or "for_other_cards" in one]
 
 
 @pytest.mark.parametrize(

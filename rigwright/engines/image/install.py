@@ -28,6 +28,8 @@ RESERVE_KIB = 1 << 20
 REFERENCE = "localhost/rigwright:locked"
 # The store's folder in the installation's, and that of what is mounted over files of the image.
 STORE, CHANGED = "store", "changed"
+# Beside the folder of those: which folders of its layers hide what is below them.
+HIDING = "opaque.json"
 # What takes them out of the image, as text.
 ORIGINALS = Path(__file__).with_name("originals.py").read_text()
 
@@ -86,11 +88,16 @@ def installation(rig: Rig, name: str, engine: Engine, system: str = "") -> Unpac
     )
 
 
+def planned(made: Unpacked) -> str:
+    """What is changed of it, as those read it who take its files out and change them."""
+    shadowed = {path: shadows(path) for path in sorted(becomes(made.patches))}
+    return json.dumps({"patches": [one.plan for one in made.patches], "shadows": shadowed})
+
+
 def patching(made: Unpacked, job: Job, image: str) -> str:
     """The step that changes copies of its files, for nobody to run; empty where nothing of it is changed."""
     if not made.patches:
         return ""
-    shadowed = {path: shadows(path) for path in sorted(becomes(made.patches))}
     return render(
         "image/patch.sh.j2",
         originals=ORIGINALS,
@@ -99,7 +106,8 @@ def patching(made: Unpacked, job: Job, image: str) -> str:
         site=made.site,
         into=CHANGED,
         program=PROGRAM,
-        plan=json.dumps({"patches": [one.plan for one in made.patches], "shadows": shadowed}),
+        plan=planned(made),
+        hiding=HIDING,
     )
 
 
@@ -127,6 +135,10 @@ def script(rig: Rig, made: Installation, job: Job) -> str:
         store=STORE,
         reserve_kib=RESERVE_KIB,
         patching=patching(made, job, configuration.sha256),
+        originals=ORIGINALS,
+        plan=planned(made),
+        site=made.site,
+        hiding=HIDING,
         changed=CHANGED,
         becomes=becomes(made.patches),
         inputs=json.dumps(made.record),

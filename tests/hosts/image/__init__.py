@@ -13,17 +13,23 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lab import oci, vllm_model
-from lab.hosts import Host
+from lab.hosts import Host, HostSpec
 from lab.labs import Lab
+from lab.nvidia import toolkit
+from lab.nvidia.keys import Key
 from lab.oci import File, Image
+from rigwright.containers import tables
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, text
-from tests.hosts.support import PORT, api_key, write_inventory
+from tests.hosts.models import rigwright
+from tests.hosts.support import PORT, api_key, deploy, plan, write_inventory
 
 SERVER = Path(__file__).with_name("server.py")
 REGISTRY_PORT = 5000
@@ -84,6 +90,13 @@ include = ["*"]
 """
 
 
+TOOLKIT = "1.20.0"
+TOOLKIT_CATALOG = f"""
+[inputs.container-toolkit]
+kind = "deb"
+version = "{TOOLKIT}"
+sources = ["container-toolkit:stable/deb/amd64"]
+"""
 # What the driver's libraries are linked against: an image brings it.
 LIBC = [f"/lib/x86_64-linux-gnu/{name}" for name in ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")]
 
@@ -178,9 +191,34 @@ class Box:
         to = f"docker://127.0.0.1:{REGISTRY_PORT}/{REPOSITORY}:{tag}"
         self.host.run(f"skopeo copy --preserve-digests --dest-tls-verify=false oci:{layout}:{tag} {to}")
 
+    def locked(self, *options: str) -> Path:
+        """Lock what is declared; returns the inventory."""
+        inventory = self.declare()
+        done = rigwright("lock", *options, str(inventory))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return inventory
+
+    def deployed(self) -> Path:
+        """Deploy what is declared, for the first time; returns the inventory."""
+        declared = self.declare()
+        assert {"Engines | Fetch layers of vllm-image", "Engines | Install vllm-image"} <= set(plan(declared).planned)
+        done = deploy(declared)
+        assert done.status == 0, done.said[-3000:]
+        return declared
+
+    def with_toolkit(self, key: Key) -> None:
+        """Have a stand-in for the container toolkit's archive, signed by a key that its tables then name."""
+        toolkit.write_toolkit(self.lab.shelf, toolkit.toolkit(TOOLKIT), key)
+        own = self.folder / tables.PLACE
+        own.parent.mkdir(parents=True)
+        shipped = tables.tables(tables.SHIPPED.parents[2]).toolkit.fingerprint
+        own.write_text(tables.SHIPPED.read_text().replace(shipped, key.fingerprint))
+        (self.folder / "catalog/toolkit.toml").write_text(TOOLKIT_CATALOG)
+
     def declare(self, variant: str = "image/tiny", **rig: Any) -> Path:
         """Write inventory and catalogue, and the lock of the weights."""
         mirrors = {"shelf": [self.lab.shelf_url], "lan": [self.registry]}
+        mirrors["container-toolkit"] = [f"{self.lab.shelf_url}/{toolkit.TOOLKIT}"]
         instances = {"chat": {"variant": variant, "port": PORT}}
         path = write_inventory(self.folder, self.lab, self.host, **{"instances": instances, "mirrors": mirrors, **rig})
         for noun in ("catalog", "locks"):
@@ -192,11 +230,37 @@ class Box:
         (self.folder / "locks/weights.lock.toml").write_text(text(rows, "catalog/weights.toml"))
         return path
 
+    def carded(self, index: int, **rig: Any) -> Path:
+        """As `declare`, an instance with one of the host's cards."""
+        instances = {"chat": {"variant": "image/carded", "port": PORT, "cards": [index]}}
+        contained = {"driver": {"managed": False}, "containers": {"engines": ["podman"]}}
+        return self.declare(**{"instances": instances, **contained, **rig})
+
     def about(self) -> dict[str, Any]:
         """What the server says of itself, and of what it sees."""
         asked = f'curl -s -H "Authorization: Bearer {api_key(self.host)}" http://127.0.0.1:{PORT}/about'
         said: dict[str, Any] = json.loads(self.host.run(asked))
         return said
+
+
+@contextmanager
+def serving(lab: Lab, spec: HostSpec, folder: Path) -> Iterator[Box]:
+    """A host with an image in its registry, which is locked, while the block runs.
+
+    Args:
+        lab: Where.
+        spec: The host's.
+        folder: For its inventory.
+    """
+    (host,) = lab.up([spec])
+    try:
+        made = Box(lab, host, folder)
+        made.with_registry()
+        made.push(image("one"))
+        made.locked()
+        yield made
+    finally:
+        host.destroy()
 
 
 def _row(path: Path) -> Artefact:
