@@ -18,7 +18,7 @@ from bench.ladder import Rung
 from bench.load import Asked
 from bench.loading import PROGRAMS, load
 from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
-from checks.looking import Box
+from checks.looking import Box, lacking
 from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
@@ -133,8 +133,7 @@ def speed(
     if file:
         told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
         Path(file).write_text(json.dumps(told, indent=2) + "\n")
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
+    lacking(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import gevent
 
-from checks.looking import Box, boxes
+from checks.looking import Box, Gone, boxes
 from cli.ending import Refused
 from cli.interrupts import STATUS
 from rigwright.declaration.rig import Instance
@@ -26,8 +26,8 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
 
 
-def reach(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
-    """Connect to an inventory's hosts; returns them, and the names of those out of reach.
+def reach(inventory: str, limit: str | None) -> tuple[list[Box], Gone]:
+    """Connect to an inventory's hosts; returns them, and those out of reach.
 
     Raises:
         Refused: the inventory is, or the limit names nothing.

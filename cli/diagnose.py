@@ -26,6 +26,7 @@ from rigwright.operate.diagnose import diagnosed
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.problems import printable
 from roles import root
+from roles.unreached import away
 
 PATIENCE = 300.0  # seconds for all checks
 
@@ -69,7 +70,7 @@ def diagnose(
     names = {(box.name, one.name) for box, one in chosen(found, instance)}
     red = _red(inventory, limit) if checks and found else {}
     hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))
-    hosts += [Host(name, "cannot be reached", (), ()) for name in gone]
+    hosts += [Host(name, away(why), (), ()) for name, why in gone.items()]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in hosts], indent=2))
     else:

@@ -24,6 +24,7 @@ from rigwright.operate import health as judging
 from rigwright.operate.health import CardUse, Health
 from rigwright.problems import counted, printable
 from roles import root
+from roles.unreached import away
 
 EVERY = 5.0  # seconds between two looks
 RUNNING = ("ready", "silent", "wedged", "failing")  # states of a unit that is up
@@ -97,7 +98,7 @@ def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json
     for number in count():
         began = time.monotonic()
         hosts = each(found, lambda box: seen(box, {name for host, name in names if host == box.name}))
-        hosts += [Host(name, "not reached", "cannot be reached") for name in gone]
+        hosts += [Host(name, "not reached", away(why)) for name, why in gone.items()]
         rates = _rates(hosts, earlier, began)
         if as_json:
             click.echo(json.dumps([asdict(one) for one in hosts], indent=None if watch else 2))

@@ -30,13 +30,14 @@ def host_key(inventory: str, limit: str | None) -> None:
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
 
     from roles.contact import Unreachable, meet
+    from roles.unreached import away
 
     status = 0
     for name, data in named(inventory, limit).items():
         try:
             contact = meet(name, data)
         except Unreachable as error:
-            click.echo(f"{name}: {plain(str(error))}", err=True)
+            click.echo(f"{name}: {away(plain(str(error)))}", err=True)
             status = STATUS["not reached"]
             continue
         found, expected = contact.found, contact.expected

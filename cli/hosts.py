@@ -52,6 +52,9 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     from pyinfra.api.output import set_echo, set_formatter
     from pyinfra_cli.cli import cli
 
+    from roles.unreached import silence
+
+    silence()
     os.environ["PYINFRA_PROGRESS"] = "off"
     pyinfra.is_cli = True
     set_formatter(click.style)

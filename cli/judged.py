@@ -55,6 +55,8 @@ class Host:
     name: str
     verdict: Conforms
     instances: list[Judged] = field(default_factory=list)
+    why: str = ""
+    """Why it was not reached."""
 
     @staticmethod
     def of(name: str, instances: list[Judged]) -> Host:
@@ -122,7 +124,7 @@ def _status(hosts: list[Host], verdict: Conforms) -> int:
 
 def _summary(host: Host, words: tuple[str, str]) -> None:
     if not host.instances:
-        click.echo(f"{host.name}: {'cannot be reached' if host.verdict == 'not reached' else 'no such instance'}")
+        click.echo(f"{host.name}: {host.why or 'no such instance'}")
         return
     for one in host.instances:
         if one.ended:
@@ -139,7 +141,7 @@ def _cases(report: Report) -> list[junit_file.Case]:
     found = []
     for host in report.hosts:
         if not host.instances and host.verdict == "not reached":
-            found.append(junit_file.Case(host.name, "host", "is reached", 0.0, "cannot be reached"))
+            found.append(junit_file.Case(host.name, "host", "is reached", 0.0, host.why))
         for one in host.instances:
             for check in one.checks:
                 if check.verdict != "n/a":

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks.looking import each
+from checks.looking import Gone, each, lacking
 from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT
 from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of
@@ -149,7 +149,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     asked: Asked = context.obj
     ring = asked.load()
     having: dict[str, Having] = {}
-    silent: list[str] = []
+    silent: Gone = {}
     if not no_hosts:
         found, silent = hosts_of(asked)
         having = dict(zip((box.name for box in found), each(found, having_of), strict=True))
@@ -169,8 +169,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     show(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
     if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):
         click.echo(f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True)
-    for host in silent:
-        click.echo(f"{host}: cannot be reached", err=True)
+    lacking(silent)
     context.exit(STATUS["not reached"] if silent else 0)
 
 

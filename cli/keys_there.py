@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from checks.looking import Box, boxes, each
+from checks.looking import Box, Gone, boxes, each
 from checks.results import STATUS
 from cli.declared import named, rig_of
 from rigwright.declaration.instances import beside
@@ -22,6 +22,7 @@ from rigwright.gateway.keyring import Keyring
 from rigwright.problems import Invalid, printable
 from roles import root
 from roles.deploy_lock import holder
+from roles.unreached import away
 
 PATIENCE = 120.0  # seconds that a host may take
 
@@ -102,8 +103,8 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         return
     found, gone = hosts_of(asked)
     missing = len(gone)
-    for name in gone:
-        click.echo(f"{name}: cannot be reached: `bring` or the next deploy updates it", err=True)
+    for name, why in gone.items():
+        click.echo(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
     with alone(asked.file.parent):
         # another run may have changed them since
         text = keyring.keys_json(asked.load())
@@ -116,10 +117,11 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
 
 
-def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:
-    """Connect to those that have a gateway; returns them, and the names of those out of reach."""
+def hosts_of(asked: Asked) -> tuple[list[Box], Gone]:
+    """Connect to those that have a gateway; returns them, and those out of reach."""
     found, gone = boxes(asked.inventory, asked.limit)
-    return [box for box in found if box.name in asked.rigs], [name for name in gone if name in asked.rigs]
+    lost = {name: why for name, why in gone.items() if name in asked.rigs}
+    return [box for box in found if box.name in asked.rigs], lost
 
 
 def _brought(box: Box, text: str) -> Brought:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from bench.loading import CHAT_TOKENS, PROGRAMS, WORKLOADS, Plan, Subject, Workload, climb, own
-from checks.looking import Box
+from checks.looking import Box, lacking
 from checks.results import STATUS
 from cli.bench_options import counts, say
 from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
@@ -92,8 +92,7 @@ def load(
                     tell(made[-1])
     finally:
         write(made, json_file, csv_file)
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
+    lacking(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     sys.exit(
