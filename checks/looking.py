@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,7 +39,6 @@ from rigwright.serving.use import Use
 from rigwright.weights import stored
 from rigwright.weights.stored import Stored
 from roles import root
-from roles.unreached import away
 
 T = TypeVar("T")
 LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a host a few
@@ -210,19 +208,6 @@ def alone(inventory: str, rigs: Rigs) -> None:
     if len(rigs) > 1:
         listed = ", ".join(sorted(rigs))
         raise click.UsageError(f"{inventory} has {len(rigs)} hosts: name one with --limit: {listed}")
-
-
-def lacking(gone: Gone) -> None:
-    """Say which hosts are out of reach, and why."""
-    for name, why in gone.items():
-        click.echo(f"{name}: {away(why)}", err=True)
-
-
-def leave(gone: Gone) -> None:
-    """Say which hosts are out of reach, and end with exit status 3 where there are any."""
-    lacking(gone)
-    if gone:
-        sys.exit(STATUS["not reached"])
 
 
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:

@@ -142,7 +142,8 @@ def compile_(inventory: str, limit: str | None) -> None:
     The host of INVENTORY must be deployed from a bundle: the source is taken from there. What is built is removed.
     Example: rigwright bench compile inventory/metal.py
     """
-    from checks.looking import boxes, leave
+    from checks.looking import boxes
+    from cli.ending import leave
 
     found, gone = boxes(inventory, limit)
     if not found:

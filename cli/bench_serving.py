@@ -51,7 +51,8 @@ def serving(
     the first token). ITL is the time from one token to the next.
     Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
     """
-    from checks.looking import boxes, leave
+    from checks.looking import boxes
+    from cli.ending import leave
 
     found, gone = boxes(inventory, limit)
     if not found:

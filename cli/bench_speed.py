@@ -18,12 +18,12 @@ from bench.ladder import Rung
 from bench.load import Asked
 from bench.loading import PROGRAMS, load
 from bench.speed import QUICK, STEADY, Effort, Measured, NoAnswer, measure
-from checks.looking import Box, lacking
+from checks.looking import Box
 from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Refused
+from cli.ending import Refused, lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import metrics_path, undisturbed
 from cli.tables import paragraph, show
@@ -209,23 +209,23 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     rows = compared(run, before.runs) if before and run.rates else []
     _tell(made, run, rows)
     if before is None and not accept:
-        click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
+        say("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
         paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
     if accept and run.counts:
         page = page.accepting()
         starts = len({one.boot for one in page.accepted[-1].runs})
         runs = counted(len(page.accepted[-1].runs), "run")
-        click.echo(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
+        say(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
     elif accept:
-        click.echo("not accepted: it is not whole, or others were served meanwhile")
+        say("not accepted: it is not whole, or others were served meanwhile")
     book.write(place, whole.having(made.instance.name, page))
     return rows if run.counts else []
 
 
 def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
     beside = {row.name: row for row in rows}
-    click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
+    say(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
     table: list[tuple[str, ...]] = []
     for part in made.parts.values():
         for name, series in ((name, run.rates[name]) for name in part.rates if name in run.rates):
@@ -258,7 +258,7 @@ def _conditions(made: Speed) -> None:
             told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
             paragraph(f"on {', '.join(told)}", hang=4)
     else:
-        click.echo("on the CPU")
+        say("on the CPU")
     if isinstance(made.instance.variant.evidence, Published):
         paragraph(made.instance.variant.evidence.said, hang=4)
     if made.contaminated:

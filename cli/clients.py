@@ -16,6 +16,7 @@ import gevent
 from checks.looking import Box, Gone, boxes
 from cli.ending import Refused
 from cli.interrupts import STATUS
+from cli.tables import say
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
 from rigwright.problems import unknown
@@ -146,6 +147,6 @@ class Interrupt:
         if self.asked:
             os._exit(STATUS)
         self.asked = True
-        click.echo("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
+        say("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
         for one in tuple(self._clients):
             one.close()

@@ -19,7 +19,7 @@ from cli.clients import INSTANCE, chosen, reach
 from cli.declared import LIMIT, InventoryFile
 from cli.ending import Refused
 from cli.evidence import MOST, gathered
-from cli.tables import paragraph
+from cli.tables import paragraph, say
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
 from rigwright.operate.diagnose import diagnosed
@@ -112,7 +112,7 @@ def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
     words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
     if sys.stderr.isatty():
-        click.echo(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
+        say(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
     try:
         done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
         report = TypeAdapter(Report).validate_json(done.stdout)
@@ -135,7 +135,7 @@ def _show(host: Host) -> None:
     for line in host.unseen:
         paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
-        click.echo(f"{host.name}: nothing that is known to go wrong")
+        say(f"{host.name}: nothing that is known to go wrong")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
         paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)

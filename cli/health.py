@@ -18,7 +18,7 @@ from checks.survey.health import look
 from cli import interrupts
 from cli.clients import INSTANCE, chosen, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.tables import lasting, paragraph
+from cli.tables import lasting, paragraph, say
 from rigwright.engines.log import Begun
 from rigwright.operate import health as judging
 from rigwright.operate.health import CardUse, Health
@@ -174,7 +174,7 @@ def _show(host: Host, room: Mapping[str, int], rates: Mapping[tuple[str, str], f
         since = ", up" if one.state in RUNNING else " for"
         lasts = f"{since} {lasting(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
         again = f", restarted {counted(one.restarts, 'time')}" if one.restarts else ""
-        click.echo(f"{host.name}  {one.instance}: {state}{lasts}{again}")
+        say(f"{host.name}  {one.instance}: {state}{lasts}{again}")
         if one.note:
             paragraph(printable(one.note), lead=" " * 4)
         if line := "; ".join(figures(one, room.get(one.instance), rates.get((host.name, one.instance)))):

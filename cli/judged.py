@@ -14,7 +14,7 @@ from checks.results import STATUS, Conforms, worst
 from cli import junit as junit_file
 from cli.ending import Refused
 from cli.interrupts import STATUS as INTERRUPTED
-from cli.tables import paragraph
+from cli.tables import paragraph, say
 from rigwright.operate.verify import Finding, passed
 from rigwright.problems import printable
 
@@ -124,7 +124,7 @@ def _status(hosts: list[Host], verdict: Conforms) -> int:
 
 def _summary(host: Host, words: tuple[str, str]) -> None:
     if not host.instances:
-        click.echo(f"{host.name}: {host.why or 'no such instance'}")
+        say(f"{host.name}: {host.why or 'no such instance'}")
         return
     for one in host.instances:
         if one.ended:
@@ -134,7 +134,7 @@ def _summary(host: Host, words: tuple[str, str]) -> None:
     checks = [check for one in host.instances for check in one.checks]
     ok, failed, skipped = (sum(one.verdict == word for one in checks) for word in ("ok", "fail", "skip"))
     word = words[host.verdict != "as declared"]
-    click.echo(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
+    say(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
 
 
 def _cases(report: Report) -> list[junit_file.Case]:

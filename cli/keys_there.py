@@ -14,6 +14,7 @@ import click
 from checks.looking import Box, Gone, boxes, each
 from checks.results import STATUS
 from cli.declared import named, rig_of
+from cli.tables import say
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
@@ -99,19 +100,19 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
     """
     if no_hosts:
-        click.echo(f"{asked.file} is written; hosts get it with the next deploy", err=True)
+        say(f"{asked.file} is written; hosts get it with the next deploy", err=True)
         return
     found, gone = hosts_of(asked)
     missing = len(gone)
     for name, why in gone.items():
-        click.echo(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
+        say(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
     with alone(asked.file.parent):
         # another run may have changed them since
         text = keyring.keys_json(asked.load())
         became = each(found, lambda box: _brought(box, text))
     for box, one in zip(found, became, strict=True):
         line, there = _became(one)
-        click.echo(f"{box.name}: {line}", err=True)
+        say(f"{box.name}: {line}", err=True)
         missing += not there
     if missing:
         raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])

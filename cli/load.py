@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from bench.loading import CHAT_TOKENS, PROGRAMS, WORKLOADS, Plan, Subject, Workload, climb, own
-from checks.looking import Box, lacking
+from checks.looking import Box
 from checks.results import STATUS
 from cli.bench_options import counts, say
 from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write
 from cli.measured import metrics_path, no_room, undisturbed
@@ -138,10 +139,10 @@ def _ladder(
         except Lost as error:
             ladder.ended = "interrupted" if interrupt.asked else "host lost"
             if not interrupt.asked:
-                click.echo(f"{box.name}: {error}", err=True)
+                say(f"{box.name}: {error}", err=True)
         except Failed as error:
             ladder.ended = "failed"
-            click.echo(f"{box.name}: {error}", err=True)
+            say(f"{box.name}: {error}", err=True)
         if not ladder.ended and ladder.steps < len(plan.streams):
             ladder.ended = "nothing is answered any more"
         return ladder

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from pyinfra.api.state import BaseStateCallback
 
-from cli.tables import styled
+from cli import tables
 from rigwright.problems import counted, printable
 from roles.unreached import why
 
@@ -137,7 +137,7 @@ def named(state: Any, op_hash: str) -> str:
 
 def say(line: str, colour: str | None = None) -> None:
     """Print a line, at once."""
-    click.echo(styled(line, fg=colour) if colour else line)
+    tables.say(line, fg=colour)
 
 
 def _bounded(text: str) -> str:

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import click
 
-from checks.looking import Box, Rigs, alone, boxes, leave
+from checks.looking import Box, Rigs, alone, boxes
 from cli import terminal
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Failed, Unreached
+from cli.ending import Failed, Unreached, leave
 from rigwright.envs.env import entering
 from rigwright.problems import printable, unknown
 from roles import root

@@ -18,7 +18,7 @@ from checks.survey.health import look
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
-from cli.tables import paragraph
+from cli.tables import paragraph, say
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
@@ -214,6 +214,6 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
         for line in lines(seen, inventory):
             paragraph(line)
     for problem in problems:
-        click.echo(str(problem), err=True)
+        say(str(problem), err=True)
     verdicts = {one.verdict for one in seen}
     sys.exit(3 if 3 in verdicts else 2 if problems else max(verdicts, default=0))

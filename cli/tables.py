@@ -100,6 +100,27 @@ def paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
     click.echo("\n".join((lead + first[len(room) :], *more)))
 
 
+def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
+    """Print prose: each of its lines broken between words where a terminal has no room, and as it is elsewhere.
+
+    Args:
+        text: One line or several; further lines of one are indented by two columns more than it is itself.
+        err: To standard error.
+        fg: Its colour.
+    """
+    lines = text.split("\n")
+    if (sys.stderr if err else sys.stdout).isatty():
+        columns = shutil.get_terminal_size().columns
+        indents = [" " * (len(line) - len(line.lstrip()) + 2) for line in lines]
+        lines = [
+            part
+            for line, left in zip(lines, indents, strict=True)
+            for part in (_lines(line, columns, others=left) or [line])
+        ]
+    said = "\n".join(lines)
+    click.echo(styled(said, fg=fg) if fg else said, err=err)
+
+
 def _filled(text: str, width: int, *, right: bool = False) -> str:
     room = " " * (width - _width(text))
     return f"{room}{text}" if right else f"{text}{room}"

@@ -66,8 +66,8 @@ def why(error: BaseException) -> str:
     """
     for cause in _causes(error):
         if isinstance(cause, NoValidConnectionsError):
-            said = dict.fromkeys(f"{_plain(one)} (port {key[1]} of {key[0]})" for key, one in cause.errors.items())
-            return printable("; ".join(said))[:LONGEST]
+            places = dict.fromkeys(f"{_plain(one)} (port {key[1]} of {key[0]})" for key, one in cause.errors.items())
+            return printable("; ".join(places))[:LONGEST]
         if isinstance(cause, Refused):
             return printable(str(cause))
         if isinstance(cause, paramiko.AuthenticationException):
@@ -98,4 +98,4 @@ def _login(error: BaseException) -> str:
     found = re.search(r"username=([^,)]+)", str(error))
     user = f" as {found[1]}" if found else ""
     key = re.search(r"key=([^)]+?)[,)]", str(error))
-    return f"it does not let us in{user} with {key[1] if key else 'any key that was tried'}"
+    return f"login{user} is refused with {key[1] if key else 'every key that was tried'}"
