@@ -139,10 +139,10 @@ def _ladder(
         except Lost as error:
             ladder.ended = "interrupted" if interrupt.asked else "host lost"
             if not interrupt.asked:
-                say(f"{box.name}: {error}", err=True)
+                click.echo(f"{box.name}: {error}", err=True)
         except Failed as error:
             ladder.ended = "failed"
-            say(f"{box.name}: {error}", err=True)
+            click.echo(f"{box.name}: {error}", err=True)
         if not ladder.ended and ladder.steps < len(plan.streams):
             ladder.ended = "nothing is answered any more"
         return ladder
