@@ -89,7 +89,8 @@ def _show(seen: list[Found]) -> None:
             )
             for model in one.models
         ] or [(one.box.name, "none")]
-    show(columns, rows)
+    if rows:
+        show(columns, rows)
 
 
 def _at(seconds: float | None) -> str | None:

@@ -62,7 +62,11 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
         words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
         number, digest = str(row["number"]), str(row["digest"])[:12]
         shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
-    show(("host", "generation", "written (UTC)", "digest", ""), shown)
+    if shown:
+        show(("host", "generation", "written (UTC)", "digest", ""), shown)
+    for box, (state, _) in zip(found, seen, strict=True):
+        if not state.generations:
+            say(f"{box.name}: nothing deployed: there is no generation")
     leave(gone)
 
 

@@ -62,7 +62,8 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
             _filled(text.rstrip(), width, right=column in NUMBERS)
             for column, text, width in zip(titles, row, widths, strict=True)
         ]
-        click.echo("  ".join(styled(text, bold=True) if number == 0 else text for text in filled).rstrip())
+        line = "  ".join(filled).rstrip()
+        click.echo(styled(line, bold=True) if number == 0 else line)
 
 
 def _records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:

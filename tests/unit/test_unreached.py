@@ -85,7 +85,7 @@ def raised(message: str, cause: BaseException) -> ConnectError:
                 "Authentication error (username=ops, key=/k)",
                 paramiko.AuthenticationException("Authentication failed."),
             ),
-            "login as ops is refused with /k (Authentication failed.)",
+            "login as ops is refused with /k (Not accepted.)",
         ),
         (
             raised("Authentication error (username=ops)", paramiko.AuthenticationException("none")),
