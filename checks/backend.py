@@ -22,6 +22,7 @@ from rigwright.files import refuse_odd
 from rigwright.limits import limited
 from rigwright.problems import told
 from roles import root
+from roles.unreached import Unreached, quiet
 
 
 class UnknownHost(Exception):
@@ -99,13 +100,15 @@ def load(inventory: str, limit: str | None) -> tuple[State, dict[str, Any]]:
     return state, {host.name: host for host in find(state, inventory, limit)}
 
 
-def reach(state: State, targets: dict[str, Any]) -> list[str]:
-    """Connect to hosts; returns the names of those out of reach."""
-    with ctx_state.use(state):
+def reach(state: State, targets: dict[str, Any]) -> dict[str, str]:
+    """Connect to hosts; returns those out of reach by name, each with the reason."""
+    heard = Unreached()
+    state.add_callback_handler(heard)
+    with ctx_state.use(state), quiet():
         state.limit_hosts = [*targets.values()]
         with suppress(PyinfraError):  # no host is left; which ones are gone is said below
             connect_all(state)
-    return sorted(name for name, host in targets.items() if host not in state.active_hosts)
+    return {name: heard.why.get(name, "") for name in sorted(targets) if targets[name] not in state.active_hosts}
 
 
 def testinfra_host(target: Any) -> Host:

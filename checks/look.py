@@ -22,6 +22,7 @@ from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.render import render
 from roles import root
+from roles.unreached import away
 
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
@@ -33,7 +34,7 @@ class Seen:
 
     def __init__(self, target: Any, deep: bool) -> None:
         self.target, self.deep = target, deep
-        self.why = "cannot be reached"
+        self.why = away("")
 
     @cached_property
     def rig(self) -> Rig:
@@ -94,10 +95,13 @@ class Look:
 
     def _ask(self) -> list[str]:
         gone = reach(self.state, {name: seen.target for name, seen in self.hosts.items()})
+        for name, why in gone.items():
+            self.hosts[name].why = away(why)
         there = [name for name in self.hosts if name not in gone]
         with ThreadPoolExecutor(max_workers=MOST_HOSTS) as pool:
             surveys = pool.map(lambda name: self.hosts[name].survey, there)
-            return gone + [name for name, survey in zip(there, surveys, strict=True) if survey is None]
+            unseen = [name for name, survey in zip(there, surveys, strict=True) if survey is None]
+        return [*gone, *unseen]
 
     @staticmethod
     def go_on() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +41,7 @@ from rigwright.weights.stored import Stored
 from roles import root
 
 T = TypeVar("T")
+LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a host a few
 
 # look -> its script for a rig
 SCRIPTS: dict[str, Callable[[Rig], str]] = {
@@ -154,7 +154,7 @@ class Box:
 
     def _run(self, script: str, stdin: str = "") -> root.Answer:
         try:
-            return root.run(self.target, script, stdin)
+            return root.run(self.target, script, stdin, LIMIT)
         except root.NoRoot as error:
             raise Lost(f"{self.name}: {error}") from None
         except root.Gone as error:
@@ -167,12 +167,14 @@ class Box:
 
 Rigs = Mapping[str, Rig]
 """Host -> what it is to be."""
+Gone = Mapping[str, str]
+"""Host that is out of reach -> why."""
 
 
 def boxes(
     inventory: str, limit: str | None, judge: Callable[[Rigs], object] = lambda rigs: None
-) -> tuple[list[Box], list[str]]:
-    """Connect to an inventory's hosts; returns them, and the names of those out of reach.
+) -> tuple[list[Box], Gone]:
+    """Connect to an inventory's hosts; returns them, and those out of reach.
 
     Args:
         inventory: The file.
@@ -206,14 +208,6 @@ def alone(inventory: str, rigs: Rigs) -> None:
     if len(rigs) > 1:
         listed = ", ".join(sorted(rigs))
         raise click.UsageError(f"{inventory} has {len(rigs)} hosts: name one with --limit: {listed}")
-
-
-def leave(gone: list[str]) -> None:
-    """Name the hosts that are out of reach, and end with exit status 3 where there are any."""
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
-    if gone:
-        sys.exit(STATUS["not reached"])
 
 
 def each(found: list[Box], look: Callable[[Box], T]) -> list[T]:

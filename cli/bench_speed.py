@@ -24,7 +24,7 @@ from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Failed as NotAsDeclared
-from cli.ending import Refused, Unreached
+from cli.ending import Refused, Unreached, lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import metrics_path, undisturbed
 from cli.tables import paragraph, show
@@ -139,8 +139,7 @@ def speed(
         if file:
             told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
             Path(file).write_text(json.dumps(told, indent=2) + "\n")
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
+    lacking(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
@@ -218,23 +217,23 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     rows = compared(run, before.runs) if before and run.rates else []
     _tell(made, run, rows)
     if before is None and not accept:
-        click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
+        say("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
         paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
     if accept and run.counts:
         page = page.accepting()
         starts = len({one.boot for one in page.accepted[-1].runs})
         runs = counted(len(page.accepted[-1].runs), "run")
-        click.echo(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
+        say(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
     elif accept:
-        click.echo("not accepted: it is not whole, or others were served meanwhile")
+        say("not accepted: it is not whole, or others were served meanwhile")
     book.write(place, whole.having(made.instance.name, page))
     return rows if run.counts else []
 
 
 def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
     beside = {row.name: row for row in rows}
-    click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
+    say(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
     table: list[tuple[str, ...]] = []
     for part in made.parts.values():
         for name, series in ((name, run.rates[name]) for name in part.rates if name in run.rates):
@@ -267,7 +266,7 @@ def _conditions(made: Speed) -> None:
             told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
             paragraph(f"on {', '.join(told)}", hang=4)
     else:
-        click.echo("on the CPU")
+        say("on the CPU")
     if isinstance(made.instance.variant.evidence, Published):
         paragraph(made.instance.variant.evidence.said, hang=4)
     if made.contaminated:

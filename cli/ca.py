@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from cli.declared import INVENTORY
+from cli.tables import say
 from rigwright.gateway import authority
 
 TRUST = """\
@@ -37,7 +38,7 @@ def ca(inventory: str) -> None:
     except (authority.Broken, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(found.pem, nl=False)
-    click.echo(
+    say(
         TRUST.format(
             there="The CA in" if there else "Created a new CA in",
             path=folder / authority.CERTIFICATE,

@@ -19,11 +19,12 @@ from urllib.parse import urlsplit
 import click
 from paramiko import Channel
 
-from checks.looking import Box, boxes, leave
+from checks.looking import Box, boxes
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Failed
+from cli.ending import Failed, leave
 from cli.reach import of_instance, to_port
+from cli.tables import say
 from cli.url import ways_of
 from rigwright.declaration.instance import Instance
 from rigwright.gateway import authority
@@ -144,7 +145,7 @@ def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
     said: list[dict[str, str]] = []
     alone = message is not None or not sys.stdin.isatty()
     if not alone:
-        click.echo(f"{model}; an empty line ends it", err=True)
+        say(f"{model}; an empty line ends it", err=True)
     while question := (message or sys.stdin.read() if alone else input("> ")).strip():
         said.append({"role": "user", "content": question})
         begun, answer, pieces = time.monotonic(), "", 0

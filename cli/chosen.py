@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from cli.tables import say
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import Asked, choices, nothing
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
@@ -99,9 +100,9 @@ def _asked(wish: Wish, survey: Survey, catalog: Catalog) -> Wish:
 
 def _one_of(question: str, values: Mapping[One, str], none: str) -> One | None:
     """One of some values, each with its words, by its number."""
-    click.echo(f"\n{question}\n  0  {none}")
+    say(f"\n{question}\n  0  {none}")
     for number, words in enumerate(values.values(), start=1):
-        click.echo(f"  {number}  {words}")
+        say(f"  {number}  {words}")
     answer: int = click.prompt("Number", type=click.IntRange(0, len(values)), default=0)
     return list(values)[answer - 1] if answer else None
 
@@ -112,17 +113,17 @@ def _picked(wish: Wish, survey: Survey, catalog: Catalog, offered: Callable[[str
     fitting = [one for one in offers if not one.refusal]
     for one in offers:
         if one.refusal:
-            click.echo(f"does not fit: {one.variant}: {one.refusal}")
+            say(f"does not fit: {one.variant}: {one.refusal}")
     if not fitting:
         if not offers:
-            click.echo(nothing(catalog, tuple(_free(survey, catalog)[: wish.cards])))
-        click.echo("Nothing is served yet.")
+            say(nothing(catalog, tuple(_free(survey, catalog)[: wish.cards])))
+        say("Nothing is served yet.")
         return None
-    click.echo(f"\nWhat shall it serve?\n  0  {NOTHING}")
+    say(f"\nWhat shall it serve?\n  0  {NOTHING}")
     for number, one in enumerate(fitting, start=1):
-        click.echo(f"  {number}  {_line(one, catalog)}")
+        say(f"  {number}  {_line(one, catalog)}")
         if purpose := catalog.variants[one.variant].purpose:
-            click.echo(f"     {purpose.why}")
+            say(f"     {purpose.why}")
     answer = click.prompt("Number", type=click.IntRange(0, len(fitting)), default=1 if wish.chooses else 0)
     return fitting[answer - 1] if answer else None
 

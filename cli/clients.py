@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import click
 import gevent
 
-from checks.looking import Box, boxes
+from checks.looking import Box, Gone, boxes
 from cli.ending import Refused
 from cli.interrupts import STATUS
+from cli.tables import say
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
 from rigwright.problems import unknown
@@ -26,8 +27,8 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
 
 
-def reach(inventory: str, limit: str | None) -> tuple[list[Box], list[str]]:
-    """Connect to an inventory's hosts; returns them, and the names of those out of reach.
+def reach(inventory: str, limit: str | None) -> tuple[list[Box], Gone]:
+    """Connect to an inventory's hosts; returns them, and those out of reach.
 
     Raises:
         Refused: the inventory is, or the limit names nothing.
@@ -146,6 +147,6 @@ class Interrupt:
         if self.asked:
             os._exit(STATUS)
         self.asked = True
-        click.echo("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
+        say("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
         for one in tuple(self._clients):
             one.close()

@@ -19,13 +19,14 @@ from cli.clients import INSTANCE, chosen, reach
 from cli.declared import LIMIT, InventoryFile
 from cli.ending import Refused
 from cli.evidence import MOST, gathered
-from cli.tables import paragraph
+from cli.tables import paragraph, say
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
 from rigwright.operate.diagnose import diagnosed
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.problems import printable
 from roles import root
+from roles.unreached import away
 
 PATIENCE = 300.0  # seconds for all checks
 
@@ -69,7 +70,7 @@ def diagnose(
     names = {(box.name, one.name) for box, one in chosen(found, instance)}
     red = _red(inventory, limit) if checks and found else {}
     hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))
-    hosts += [Host(name, "cannot be reached", (), ()) for name in gone]
+    hosts += [Host(name, away(why), (), ()) for name, why in gone.items()]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in hosts], indent=2))
     else:
@@ -111,7 +112,7 @@ def _red(inventory: str, limit: str | None) -> dict[str, list[RedCheck]] | None:
     """Host -> the checks that do not hold; None where they did not run to their end."""
     words = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
     if sys.stderr.isatty():
-        click.echo(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
+        say(f"running all checks: at most {PATIENCE:.0f} s ...", err=True)
     try:
         done = subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False)
         report = TypeAdapter(Report).validate_json(done.stdout)
@@ -134,7 +135,7 @@ def _show(host: Host) -> None:
     for line in host.unseen:
         paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
-        click.echo(f"{host.name}: nothing that is known to go wrong")
+        say(f"{host.name}: nothing that is known to go wrong")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
         paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)

@@ -18,6 +18,7 @@ import click
 from checks.looking import Box, boxes, each
 from cli.calling import called
 from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.tables import say
 from rigwright.declaration.rig import Rig
 from rigwright.declaration.secrets import exposed
 from rigwright.engines.log import betrayed
@@ -39,9 +40,6 @@ class Finding:
     what: str
     cure: str = ""
     """The command, or the edit, that cures it; empty where `what` says it."""
-
-    def __str__(self) -> str:
-        return printable(self.what) + (f"\n    cure: {printable(self.cure)}" if self.cure else "")
 
 
 @click.command()
@@ -85,9 +83,11 @@ def doctor(inventory: str, limit: str | None) -> None:
 
 def _say(where: str, found: list[Finding]) -> None:
     if not found:
-        click.echo(f"{where}: nothing is wrong")
+        say(f"{where}: nothing is wrong")
     for one in found:
-        click.echo(f"{where}: {one}")
+        say(f"{where}: {printable(one.what)}")
+        if one.cure:  # a command, to be copied
+            click.echo(f"    cure: {printable(one.cure)}")
 
 
 def _target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import click
 
 from checks.results import STATUS
+from cli.interrupts import STATUS as INTERRUPTED
+from cli.tables import say
 
 STATUSES = (
     "Exit status: 0, all is as declared, or done. 1, it is not. 2, the command or a file is refused, and no host was "
@@ -39,6 +46,39 @@ class Verb(click.Group):
         try:
             return super().invoke(context)
         except click.ClickException as error:
-            if type(error) is click.ClickException:
-                raise Refused(error.message) from None
-            raise
+            refused = Refused(error.message) if type(error) is click.ClickException else error
+            # click's own ones say themselves too, of whatever class they are
+            refused.__dict__["show"] = partial(_show, refused, type(refused).show)
+            raise refused from error.__cause__
+        except (KeyboardInterrupt, click.Abort) as error:
+            # click asks in a prompt and takes an interrupt there for a no
+            if isinstance(error, click.Abort) and not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            click.echo("\nInterrupted.", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _show(error: click.ClickException, show: Callable[..., None], file: object = None) -> None:
+    """Say an error in lines that the terminal has room for."""
+    text = io.StringIO()
+    show(error, text)
+    say(text.getvalue().removesuffix("\n"), err=True)
+
+
+def lacking(gone: Mapping[str, str]) -> None:
+    """Say which hosts are out of reach, and why.
+
+    Args:
+        gone: As `checks.looking.boxes` has them.
+    """
+    from roles.unreached import away  # pyinfra's world, which many verbs do without
+
+    for name, why in gone.items():
+        say(f"{name}: {away(why)}", err=True)
+
+
+def leave(gone: Mapping[str, str]) -> None:
+    """Say which hosts are out of reach, and end with exit status 3 where there are any."""
+    lacking(gone)
+    if gone:
+        sys.exit(STATUS["not reached"])

@@ -18,12 +18,13 @@ from checks.survey.health import look
 from cli import interrupts
 from cli.clients import INSTANCE, chosen, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.tables import lasting, paragraph
+from cli.tables import lasting, paragraph, say
 from rigwright.engines.log import Begun
 from rigwright.operate import health as judging
 from rigwright.operate.health import CardUse, Health
 from rigwright.problems import counted, printable
 from roles import root
+from roles.unreached import away
 
 EVERY = 5.0  # seconds between two looks
 RUNNING = ("ready", "silent", "wedged", "failing")  # states of a unit that is up
@@ -97,7 +98,7 @@ def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json
     for number in count():
         began = time.monotonic()
         hosts = each(found, lambda box: seen(box, {name for host, name in names if host == box.name}))
-        hosts += [Host(name, "not reached", "cannot be reached") for name in gone]
+        hosts += [Host(name, "not reached", away(why)) for name, why in gone.items()]
         rates = _rates(hosts, earlier, began)
         if as_json:
             click.echo(json.dumps([asdict(one) for one in hosts], indent=None if watch else 2))
@@ -173,7 +174,7 @@ def _show(host: Host, room: Mapping[str, int], rates: Mapping[tuple[str, str], f
         since = ", up" if one.state in RUNNING else " for"
         lasts = f"{since} {lasting(one.since_s)}" if one.since_s is not None and one.state != "not there" else ""
         again = f", restarted {counted(one.restarts, 'time')}" if one.restarts else ""
-        click.echo(f"{host.name}  {one.instance}: {state}{lasts}{again}")
+        say(f"{host.name}  {one.instance}: {state}{lasts}{again}")
         if one.note:
             paragraph(printable(one.note), lead=" " * 4)
         if line := "; ".join(figures(one, room.get(one.instance), rates.get((host.name, one.instance)))):

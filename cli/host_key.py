@@ -8,6 +8,7 @@ import click
 
 from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT, named
+from cli.tables import say
 from rigwright.declaration.host_key import HostKey
 from rigwright.survey.draft import plain
 
@@ -30,23 +31,24 @@ def host_key(inventory: str, limit: str | None) -> None:
     import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything opens a connection)
 
     from roles.contact import Unreachable, meet
+    from roles.unreached import away
 
     status = 0
     for name, data in named(inventory, limit).items():
         try:
             contact = meet(name, data)
         except Unreachable as error:
-            click.echo(f"{name}: {plain(str(error))}", err=True)
+            say(f"{name}: {away(plain(str(error)))}", err=True)
             status = STATUS["not reached"]
             continue
         found, expected = contact.found, contact.expected
         if found == expected:
             where = "as declared" if data.get("ssh_host_key") else "as in known_hosts; to declare it:"
-            click.echo(f"{name}: {found.fingerprint} ({found.kind}), {where}")
+            say(f"{name}: {found.fingerprint} ({found.kind}), {where}")
         else:
             wrong = f"expected {expected.fingerprint}" if expected else "which is unverified"
-            click.echo(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
-            click.echo(f"  `{found.comparison}` on its own console must print the same; if it does, declare")
+            say(f"{name}: {found.fingerprint} ({found.kind}), {wrong}")
+            say(f"  `{found.comparison}` on its own console must print the same; if it does, declare")
             status = status or STATUS["not as declared"]
         if found != expected or not data.get("ssh_host_key"):
             click.echo(f"  {declaration(found)}")

@@ -51,6 +51,9 @@ def pyinfra_here(inventory: str, *options: str) -> int:
     from pyinfra.api.output import set_echo, set_formatter
     from pyinfra_cli.cli import cli
 
+    from roles.unreached import silence
+
+    silence()
     os.environ["PYINFRA_PROGRESS"] = "off"
     pyinfra.is_cli = True
     set_formatter(click.style)
@@ -127,7 +130,7 @@ def perform(wanted: Wanted, question: str = "") -> None:
     if question:
         from cli import removal
 
-        removal.say(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
+        removal.preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     if wanted.verbose:
         limits = [word for name in rigs for word in ("--limit", name)] if wanted.limit else []

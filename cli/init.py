@@ -19,6 +19,7 @@ from rich.table import Table
 from cli.calling import called
 from cli.chosen import Wish, chosen
 from cli.ending import Failed, Unreached
+from cli.tables import say
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import private_key, wrong
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
@@ -113,7 +114,7 @@ def init(
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
     if survey.record is not None:
-        click.echo(
+        say(
             f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
             "inventory that it was deployed from. A deploy of the one written here takes its place."
         )
@@ -133,7 +134,7 @@ def init(
         served(Served(file, connection, model, answers.port or free_port(survey), lock=unlocked, reboot=reboot))
         return
     lacking = ", but for what is not locked yet" if unlocked else ""
-    click.echo(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
+    say(f"\nWrote {file}, and it is valid{lacking}. Read it; then")
     steps = NEXT if unlocked else NEXT[1:]
     if found is None:
         steps = (("variants {}", "what could it serve?"), *steps)
@@ -219,11 +220,9 @@ def _host_key(target: str, connection: dict[str, object], fingerprint: str | Non
             f"({found.kind}). Nothing was sent there. If the box was installed anew, `{found.comparison}` on its own "
             "console prints what to give as --host-key"
         )
-    click.echo(f"Host key of {target}: {found.fingerprint} ({found.kind})")
+    say(f"Host key of {target}: {found.fingerprint} ({found.kind})")
     if wanted is None:
-        click.echo(
-            f"Nobody has vouched for it. On the box's own console, this has to print the same: {found.comparison}"
-        )
+        say(f"Nobody has vouched for it. On the box's own console, this has to print the same: {found.comparison}")
         if _asks():
             click.confirm("Is it the same?", abort=True)
     return str(found)

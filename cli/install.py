@@ -9,6 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from cli.calling import NAME
+from cli.tables import say
 from rigwright.inventory import ROOT
 
 SHELLS = ("bash", "zsh", "fish")
@@ -35,21 +36,21 @@ def install(folder: Path | None) -> None:
     try:
         wanted.expanduser().mkdir(parents=True, exist_ok=True)
         if link.is_symlink() and link.resolve() == program.resolve():
-            click.echo(f"{link} leads to {program} already")
+            say(f"{link} leads to {program} already")
         elif link.is_symlink() or link.exists():
             raise click.ClickException(
                 f"{link} exists, and is not this one: remove it, or name another folder with --to"
             )
         else:
             link.symlink_to(program)
-            click.echo(f"{link} leads to {program}")
+            say(f"{link} leads to {program}")
     except OSError as error:
         raise click.ClickException(f"{link}: {error.strerror}") from None
     if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
-        click.echo(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
+        say(f"{link.parent} is not on your PATH: add `export PATH={link.parent}:$PATH` to your shell's profile")
     for shell in ("bash", "fish"):
-        click.echo(f"{shell} completes it after: {NAME} completion {shell} > {PLACES[shell]}")
-    click.echo(f"zsh completes it after:  {NAME} completion zsh > a file _{NAME} in a folder of your fpath")
+        say(f"{shell} completes it after: {NAME} completion {shell} > {PLACES[shell]}")
+    say(f"zsh completes it after:  {NAME} completion zsh > a file _{NAME} in a folder of your fpath")
 
 
 @click.command()

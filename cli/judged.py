@@ -14,7 +14,7 @@ from checks.results import STATUS, Conforms, worst
 from cli import junit as junit_file
 from cli.ending import Refused
 from cli.interrupts import STATUS as INTERRUPTED
-from cli.tables import paragraph
+from cli.tables import paragraph, say
 from rigwright.operate.verify import Finding, passed
 from rigwright.problems import printable
 
@@ -55,6 +55,8 @@ class Host:
     name: str
     verdict: Conforms
     instances: list[Judged] = field(default_factory=list)
+    why: str = ""
+    """Why it was not reached."""
 
     @staticmethod
     def of(name: str, instances: list[Judged]) -> Host:
@@ -122,7 +124,7 @@ def _status(hosts: list[Host], verdict: Conforms) -> int:
 
 def _summary(host: Host, words: tuple[str, str]) -> None:
     if not host.instances:
-        click.echo(f"{host.name}: {'cannot be reached' if host.verdict == 'not reached' else 'no such instance'}")
+        say(f"{host.name}: {host.why or 'no such instance'}")
         return
     for one in host.instances:
         if one.ended:
@@ -132,14 +134,14 @@ def _summary(host: Host, words: tuple[str, str]) -> None:
     checks = [check for one in host.instances for check in one.checks]
     ok, failed, skipped = (sum(one.verdict == word for one in checks) for word in ("ok", "fail", "skip"))
     word = words[host.verdict != "as declared"]
-    click.echo(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
+    say(f"{host.name}: {word} ({ok} ok, {failed} failed, {skipped} skipped)")
 
 
 def _cases(report: Report) -> list[junit_file.Case]:
     found = []
     for host in report.hosts:
         if not host.instances and host.verdict == "not reached":
-            found.append(junit_file.Case(host.name, "host", "is reached", 0.0, "cannot be reached"))
+            found.append(junit_file.Case(host.name, "host", "is reached", 0.0, host.why))
         for one in host.instances:
             for check in one.checks:
                 if check.verdict != "n/a":

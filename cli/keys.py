@@ -9,11 +9,12 @@ from datetime import datetime, timedelta, timezone
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from checks.looking import each
+from checks.looking import Gone, each
 from checks.results import STATUS
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import lacking
 from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of, refuse_vanished
-from cli.tables import show
+from cli.tables import say, show
 from rigwright.gateway import keyring
 from rigwright.gateway.given import Having
 from rigwright.gateway.keyring import Key, Keyring, Old
@@ -132,7 +133,7 @@ def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
         return there.having(name, None)
 
     _changed(asked, change)
-    click.echo(f"the key of {name} is revoked", err=True)
+    say(f"the key of {name} is revoked", err=True)
     everywhere(asked, no_hosts)
 
 
@@ -152,7 +153,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     asked: Asked = context.obj
     ring = asked.load()
     having: dict[str, Having] = {}
-    silent: list[str] = []
+    silent: Gone = {}
     if not no_hosts:
         found, silent = hosts_of(asked)
         having = dict(zip((box.name for box in found), each(found, having_of), strict=True))
@@ -171,9 +172,8 @@ def list_(context: click.Context, no_hosts: bool) -> None:
         lines += [(name, "", "", "not in the file", host) for name in gone]
     show(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
     if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):
-        click.echo(f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True)
-    for host in silent:
-        click.echo(f"{host}: cannot be reached", err=True)
+        say(f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True)
+    lacking(silent)
     context.exit(STATUS["not reached"] if silent else 0)
 
 
@@ -195,7 +195,7 @@ def _listed(hosts: list[str], having: Mapping[str, Having], no_hosts: bool) -> s
 
 def _printed(name: str, clear: str) -> None:
     click.echo(clear)
-    click.echo(f"the key of {name}, shown only once and stored nowhere", err=True)
+    say(f"the key of {name}, shown only once and stored nowhere", err=True)
 
 
 def _changed(asked: Asked, change: Callable[[Keyring], Keyring]) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import click
 
-from checks.looking import Box, boxes, each
+from checks.looking import Box, Gone, boxes, each
 from checks.results import STATUS
 from cli.declared import named, rig_of
+from cli.tables import say
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
@@ -22,6 +23,7 @@ from rigwright.gateway.keyring import Keyring
 from rigwright.problems import Invalid, counted, printable
 from roles import root
 from roles.deploy_lock import holder
+from roles.unreached import away
 
 PATIENCE = 120.0  # seconds that a host may take
 
@@ -103,19 +105,19 @@ def everywhere(asked: Asked, no_hosts: bool) -> None:
         click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
     """
     if no_hosts:
-        click.echo(f"{asked.file} is written; hosts get it with the next deploy", err=True)
+        say(f"{asked.file} is written; hosts get it with the next deploy", err=True)
         return
     found, gone = hosts_of(asked)
     missing = len(gone)
-    for name in gone:
-        click.echo(f"{name}: cannot be reached: `bring` or the next deploy updates it", err=True)
+    for name, why in gone.items():
+        say(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
     with alone(asked.file.parent):
         # another run may have changed them since
         text = keyring.keys_json(asked.load())
         became = each(found, lambda box: _brought(box, text))
     for box, one in zip(found, became, strict=True):
         line, there = _became(one)
-        click.echo(f"{box.name}: {line}", err=True)
+        say(f"{box.name}: {line}", err=True)
         missing += not there
     if missing:
         raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
@@ -137,10 +139,11 @@ def refuse_vanished(asked: Asked) -> None:
             )
 
 
-def hosts_of(asked: Asked) -> tuple[list[Box], list[str]]:
-    """Connect to those that have a gateway; returns them, and the names of those out of reach."""
+def hosts_of(asked: Asked) -> tuple[list[Box], Gone]:
+    """Connect to those that have a gateway; returns them, and those out of reach."""
     found, gone = boxes(asked.inventory, asked.limit)
-    return [box for box in found if box.name in asked.rigs], [name for name in gone if name in asked.rigs]
+    lost = {name: why for name, why in gone.items() if name in asked.rigs}
+    return [box for box in found if box.name in asked.rigs], lost
 
 
 def _brought(box: Box, text: str) -> Brought:

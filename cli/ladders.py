@@ -13,7 +13,7 @@ import click
 from bench.ladder import Rung, as_csv
 from bench.loading import Plan, Subject
 from cli.bars import bars
-from cli.tables import paragraph, show
+from cli.tables import paragraph, say, show
 from rigwright.problems import counted
 
 SCHEMA = 1
@@ -91,7 +91,7 @@ def tell(ladder: Ladder) -> None:
     """Print tables, a plot, and where more streams bring no more."""
     thinking = "as it is" if ladder.plan.thinking else "off"
     for one in ladder.subjects:
-        click.echo(
+        say(
             f"\n{ladder.host}: {one.instance.name} ({one.instance.variant_name}), {ladder.plan.workload.name}, "
             f"{ladder.plan.seconds:g} s a step, thinking {thinking}"
         )
@@ -100,7 +100,7 @@ def tell(ladder: Ladder) -> None:
             show(columns, [_rates(rung) for rung in one.rungs])
             click.echo()
             show(("streams", *(title for title, _, _ in TIMES)), [_times(rung) for rung in one.rungs])
-            click.echo("in ms; TTFT and TPOT: P50, latency: mean\n")
+            say("in ms; TTFT and TPOT: P50, latency: mean\n")
             plotted = [
                 (str(rung.streams), (rung.request_throughput, rung.figures()["p99_e2el_ms"] or 0.0))
                 for rung in one.rungs
@@ -112,7 +112,7 @@ def tell(ladder: Ladder) -> None:
             for said, count in rung.errors.items():
                 paragraph(f"{counted(rung.streams, 'stream')}: {count} x {said}", hang=4)
     if ladder.ended:
-        click.echo(f"not complete: {ladder.ended}, after {ladder.steps} of {len(ladder.plan.streams)} steps")
+        say(f"not complete: {ladder.ended}, after {ladder.steps} of {len(ladder.plan.streams)} steps")
 
 
 def _rates(rung: Rung) -> tuple[str, ...]:

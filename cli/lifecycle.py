@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
-from checks.looking import Box, Rigs, boxes, each, leave
+from checks.looking import Box, Rigs, boxes, each
 from cli import interrupts
 from cli.calling import called
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import leave
+from cli.tables import say
 from rigwright.problems import printable, unknown
 from rigwright.serving import by_hand
 from rigwright.serving.by_hand import Outcome, Verb
@@ -79,13 +81,13 @@ def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, li
     chosen = {box.name: [one.name for one in box.rig.instances if every or one.name in instances] for box in found}
     concerned = [box for box in found if chosen[box.name]]
     for box in concerned:
-        click.echo(f"{box.name}: {by_hand.DOING[verb]} {', '.join(chosen[box.name])}", err=True)
+        say(f"{box.name}: {by_hand.DOING[verb]} {', '.join(chosen[box.name])}", err=True)
     became = each(concerned, lambda box: _one(box, verb, chosen[box.name]))
     faulty = False
     for box, one in zip(concerned, became, strict=True):
         faulty |= not one.right(verb)
         for line in one.told(verb):
-            click.echo(f"{box.name}: {line}")
+            say(f"{box.name}: {line}")
     leave(gone)
     if faulty:
         raise click.exceptions.Exit(1)

@@ -16,6 +16,7 @@ from checks.results import STATUS
 from cli.bench_options import counts, say
 from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write
 from cli.measured import metrics_path, no_room, undisturbed
@@ -92,8 +93,7 @@ def load(
                     tell(made[-1])
     finally:
         write(made, json_file, csv_file)
-    for name in gone:
-        click.echo(f"{name}: cannot be reached", err=True)
+    lacking(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     sys.exit(

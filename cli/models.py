@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 
 import click
 
-from checks.looking import Box, boxes, each, leave
+from checks.looking import Box, boxes, each
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Failed
+from cli.ending import Failed, leave
 from cli.state import JSON
-from cli.tables import show, size
+from cli.tables import say, show, size
 from rigwright.host.locks import LOCKS
 from rigwright.problems import shown, unknown
 from rigwright.render import render
@@ -89,7 +89,8 @@ def _show(seen: list[Found]) -> None:
             )
             for model in one.models
         ] or [(one.box.name, "none")]
-    show(columns, rows)
+    if rows:
+        show(columns, rows)
 
 
 def _at(seconds: float | None) -> str | None:
@@ -122,7 +123,7 @@ def _remove(seen: list[Found], asked: str, yes: bool) -> None:
     if needed := [f"{one.box.name}: {', '.join(model.users)}" for one, model in chosen if model.users]:
         raise click.ClickException(f"{_named(chosen[0][1])} stays, because it is needed; on {'; on '.join(needed)}")
     for one, model in chosen:
-        click.echo(f"{one.box.name}: {model.folder}, {model.files} files, {size(model.size + model.left_over)}")
+        say(f"{one.box.name}: {model.folder}, {model.files} files, {size(model.size + model.left_over)}")
     if not yes:
         click.confirm(f"Remove {_named(chosen[0][1])}?", abort=True)
     said = [_take_off(one, model) for one, model in chosen]
@@ -150,7 +151,7 @@ def _take_off(found: Found, model: StoredModel) -> str:
     if told.refusal:
         return f"{box.name}: refused: {told.refusal}"
     for path in told.stays:
-        click.echo(f"{box.name}: {path} stays: it is not managed by Rigwright, and was never verified")
+        say(f"{box.name}: {path} stays: it is not managed by Rigwright, and was never verified")
     sizes = [found.stored.entries[path].size for path in told.gone if path in found.stored.entries]
-    click.echo(f"{box.name}: {len(told.gone)} files removed, {size(sum(sizes))}")
+    say(f"{box.name}: {len(told.gone)} files removed, {size(sum(sizes))}")
     return ""

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cli.calling import called
 from cli.declared import INVENTORY
+from cli.tables import say
 from rigwright.declaration import scaffold
 from rigwright.declaration.catalog import Catalog
 from rigwright.inventory import layers
@@ -34,14 +35,12 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
     """
     _named(CatalogName, inventory, name, ("models", "inputs"))
     written = _write(inventory, name, scaffold.model(name, repository, include))
-    click.echo(f"{written}: model {name}")
+    say(f"{written}: model {name}")
     if repository:
         click.echo(f"  {called()} lock {inventory}   # resolve and hash it")
     else:
         click.echo(f"  {called()} lock {inventory} --from-dir FOLDER   # hash its folder {name}")
-        click.echo(
-            f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder'
-        )
+        say(f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder')
 
 
 @new.command()
@@ -69,7 +68,7 @@ def variant(inventory: str, name: str, like: str, served: str | None, cards: int
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise click.ClickException(f"--why {why!r} is refused: must be {words}") from None
     written = _write(inventory, name, text)
-    click.echo(f"{written}: variant {name}, with the keys of {like}: edit them there")
+    say(f"{written}: variant {name}, with the keys of {like}: edit them there")
     click.echo(f'  "instances": {{"chat": {{"variant": "{name}", "cards": {list(range(count))}, "port": 8020}}}}')
 
 

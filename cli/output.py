@@ -12,14 +12,14 @@ from typing import Any
 import click
 from pyinfra.api.state import BaseStateCallback
 
-from cli.tables import styled
+from cli import tables
 from rigwright.problems import counted, printable
+from roles.unreached import why
 
 LONGEST = 2000  # characters of a line that a host has had a part in
 PYINFRAS = re.compile(r"/pyinfra(_cli)?/")
 CONNECTING = ("host.py:connect", "client.py:get_host_keys")
 """Where pyinfra says how it connects; what comes of that is said here."""
-NO_CONNECTION = re.compile(r"Could not connect \((.*)\)")
 PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
@@ -71,9 +71,7 @@ class Output(BaseStateCallback, logging.Handler):
 
     def host_connect_error(self, state: Any, host: Any, error: Any) -> None:  # type: ignore[override]
         """Keep why a host was not reached."""
-        said = _bounded(" ".join(str(error).split())).replace("[Errno None] ", "")
-        found = NO_CONNECTION.fullmatch(said)
-        self.hosts[host.name].unreached = found[1] if found else said
+        self.hosts[host.name].unreached = why(error)
         if len(self.hosts) > 1:  # of one host it is said at the end, which is now
             say(f"{host.name}: cannot be reached: {self.hosts[host.name].unreached}", "red")
 
@@ -139,7 +137,7 @@ def named(state: Any, op_hash: str) -> str:
 
 def say(line: str, colour: str | None = None) -> None:
     """Print a line, at once."""
-    click.echo(styled(line, fg=colour) if colour else line)
+    tables.say(line, fg=colour)
 
 
 def _bounded(text: str) -> str:

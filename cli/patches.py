@@ -42,7 +42,10 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    show(COLUMNS, [tuple(str(row[column]) for column in COLUMNS) for row in rows] or [("none",)])
+    if rows:
+        show(COLUMNS, [tuple(str(row[column]) for column in COLUMNS) for row in rows])
+    else:
+        click.echo("no patches")
 
 
 def _row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:

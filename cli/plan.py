@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import click
 
-from checks.looking import Box, boxes, each, leave
+from checks.looking import Box, boxes, each
 from cli.declared import INVENTORY, LIMIT
+from cli.ending import leave
 from cli.tables import paragraph, show, size
 from rigwright.containers.plan import Refused as NoContainers
 from rigwright.containers.plan import container_plan

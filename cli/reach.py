@@ -12,10 +12,11 @@ import gevent
 from gevent.server import StreamServer
 from paramiko import Channel
 
-from checks.looking import Box, Rigs, alone, boxes, each, leave
+from checks.looking import Box, Rigs, alone, boxes, each
 from cli import interrupts, terminal
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Unreached
+from cli.ending import Unreached, leave
+from cli.tables import say
 from rigwright.declaration.instance import Instance
 from rigwright.problems import printable, unknown
 from roles import root
@@ -70,7 +71,7 @@ def run(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
     for box, status in zip(found, each(found, lambda box: _told(box, _line(words))), strict=True):
         if status:
             failed = True
-            click.echo(f"{box.name}: exit status {status}", err=True)
+            say(f"{box.name}: exit status {status}", err=True)
     leave(gone)
     if failed:
         raise click.exceptions.Exit(1)
@@ -91,7 +92,7 @@ def _told(box: Box, command: str) -> int:
         errors.join()
         return channel.recv_exit_status() & 0xFF
     except root.BROKEN as error:
-        click.echo(f"{box.name}: the connection is gone: {printable(str(error))}", err=True)
+        say(f"{box.name}: the connection is gone: {printable(str(error))}", err=True)
         return 255
 
 
@@ -139,11 +140,11 @@ def tunnel(inventory: str, instance: str | None, port: int | None, limit: str | 
         raise click.ClickException(
             f"port {here} of this machine: {error.strerror}: choose another with --port"
         ) from None
-    click.echo(f"http://127.0.0.1:{here}/v1 leads to {wanted.name} on {box.name} until Ctrl-C")
+    say(f"http://127.0.0.1:{here}/v1 leads to {wanted.name} on {box.name} until Ctrl-C")
     interrupts.end_at_once(lambda: "\n")
     while root.connected(box.target):
         gevent.sleep(1)
-    click.echo(f"{box.name}: the connection is gone", err=True)
+    say(f"{box.name}: the connection is gone", err=True)
     sys.exit(3)
 
 
@@ -163,7 +164,7 @@ def _carried(taken: socket.socket, box: Box, port: int) -> None:
         channel = to_port(box, port)
     except root.BROKEN as error:
         taken.close()
-        click.echo(f"{box.name}: port {port} takes no connection: {printable(str(error))}", err=True)
+        say(f"{box.name}: port {port} takes no connection: {printable(str(error))}", err=True)
         return
     _carry(taken, channel)
 

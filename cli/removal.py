@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import click
-
 from checks.looking import Box, boxes, each
-from cli.tables import size
+from cli.tables import say, size
 from rigwright.host import ledger
 from rigwright.render import render
 from rigwright.serving import theirs
@@ -16,12 +14,12 @@ from rigwright.weights.stored import models
 SHORT = 12  # digits of a commit
 
 
-def say(inventory: str, limit: str | None, keep_weights: bool) -> None:
+def preview(inventory: str, limit: str | None, keep_weights: bool) -> None:
     """Print units, models and packages of every host that can be reached; of the others the run says why."""
     found, _ = boxes(inventory, limit)
     for box, lines in zip(found, each(found, lambda box: list(listed(box, keep_weights))), strict=True):
         for line in lines or ["nothing of Rigwright's is there"]:
-            click.echo(f"{box.name}: {line}")
+            say(f"{box.name}: {line}")
 
 
 def listed(box: Box, keep_weights: bool) -> Iterator[str]:

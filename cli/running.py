@@ -31,6 +31,7 @@ from rigwright.serving import live
 from roles import root
 from roles.deploy_lock import release
 from roles.progress import progress
+from roles.unreached import silence
 
 DEPLOY = ROOT / "deploy.py"
 MOMENT = 10.0  # seconds within which a host on which something failed has to say what it serves
@@ -79,6 +80,7 @@ def run(
 def _said_by(output: Output) -> None:
     """Have what is logged, and how far jobs are, said as lines of ours."""
     warnings.simplefilter("ignore")
+    silence()
     pyinfra.is_cli = True
     pyinfra.logger.setLevel(logging.INFO)
     pyinfra.logger.propagate = False

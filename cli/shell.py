@@ -12,10 +12,10 @@ import click
 import gevent
 from paramiko import Channel
 
-from checks.looking import Box, Rigs, alone, boxes, leave
+from checks.looking import Box, Rigs, alone, boxes
 from cli import interrupts, terminal
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Failed, Unreached
+from cli.ending import Failed, Unreached, leave
 from rigwright.declaration.instance import Instance
 from rigwright.envs import env
 from rigwright.problems import printable, unknown

@@ -11,11 +11,12 @@ import click
 import gevent
 from gevent.queue import Queue
 
-from checks.looking import Box, Rigs, boxes, each, leave
+from checks.looking import Box, Rigs, boxes, each
 from checks.results import STATUS
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
-from cli.tables import show
+from cli.ending import leave
+from cli.tables import say, show
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import betrayed
 from rigwright.problems import printable, unknown
@@ -61,7 +62,11 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
         words = [word for word in ("current", "declared") if row[word]] + ([] if row["intact"] else ["changed by hand"])
         number, digest = str(row["number"]), str(row["digest"])[:12]
         shown.append((str(row["host"]), number, str(row["created"]), digest, ", ".join(words)))
-    show(("host", "generation", "written (UTC)", "digest", ""), shown)
+    if shown:
+        show(("host", "generation", "written (UTC)", "digest", ""), shown)
+    for box, (state, _) in zip(found, seen, strict=True):
+        if not state.generations:
+            say(f"{box.name}: nothing deployed: there is no generation")
     leave(gone)
 
 
@@ -108,9 +113,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
             gevent.spawn(tell, box, units)
             telling += 1
         else:
-            click.echo(
-                f"{box.name}: {f'instance {instance} is not' if instance else 'no instance is'} there yet", err=True
-            )
+            say(f"{box.name}: {f'instance {instance} is not' if instance else 'no instance is'} there yet", err=True)
     while telling:
         line = said.get()
         if line is None:
@@ -118,7 +121,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
         else:
             click.echo(line[0], err=line[1])
     for name, why in sorted(lost.items()):
-        click.echo(f"{name}: the connection is gone: {printable(why)}", err=True)
+        say(f"{name}: the connection is gone: {printable(why)}", err=True)
     leave(gone)
     if lost:
         sys.exit(STATUS["not reached"])

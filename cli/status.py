@@ -13,12 +13,12 @@ import click
 from checks import Drift
 from checks.backend import UnknownHost, reach
 from checks.backend import load as targets_of
-from checks.looking import Box, each
+from checks.looking import Box, Gone, each
 from checks.survey.health import look
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
-from cli.tables import paragraph
+from cli.tables import paragraph, say
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
@@ -30,6 +30,7 @@ from rigwright.problems import Invalid, Problem, printable
 from rigwright.serving.activation import goal
 from rigwright.serving.live import INSTANCE, Process, Served
 from roles import root
+from roles.unreached import away
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def _word(process: Process | None) -> str:
     return process.state if process.state in ("active", "inactive", "failed") else f"{process.state} ({process.sub})"
 
 
-def _reached(inventory: str, limit: str | None) -> tuple[list[Box], list[Faulty], list[str], list[Problem]]:
+def _reached(inventory: str, limit: str | None) -> tuple[list[Box], list[Faulty], Gone, list[Problem]]:
     """Hosts whose declaration can be read, those whose cannot, those out of reach, and what is wrong.
 
     Raises:
@@ -205,7 +206,7 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
     """
     boxes, faulty, gone, problems = _reached(inventory, limit)
     seen = [*each(boxes, _status), *map(_undeclared, faulty)]
-    seen += [Status(name, False, "cannot be reached") for name in gone]
+    seen += [Status(name, False, away(why)) for name, why in gone.items()]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in seen], indent=2))
     else:
@@ -213,6 +214,6 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
         for line in lines(seen, inventory):
             paragraph(line)
     for problem in problems:
-        click.echo(str(problem), err=True)
+        say(str(problem), err=True)
     verdicts = {one.verdict for one in seen}
     sys.exit(3 if 3 in verdicts else 2 if problems else max(verdicts, default=0))

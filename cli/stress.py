@@ -24,6 +24,7 @@ from rigwright.operate.verify import Finding
 from roles import root
 from roles.client import Failed, Lost
 from roles.client.stress import Stressed
+from roles.unreached import away
 
 
 @click.command()
@@ -103,7 +104,7 @@ def stress(
     def _probes(stressed: Stressed, box: Box, one: Instance) -> Iterator[Probed]:
         return stressed.soak(grow, lambda: _restarts(box, one)) if soak else stressed.probes()
 
-    hosts = each(found, run) + [Host(name, "not reached") for name in gone]
+    hosts = each(found, run) + [Host(name, "not reached", why=away(why)) for name, why in gone.items()]
     words = ("bears it", "does not bear it")
     finish(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 

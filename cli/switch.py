@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 
 import click
 
-from checks.looking import Box, boxes, leave
+from checks.looking import Box, boxes
 from cli.clients import Door, Interrupt
 from cli.declared import INVENTORY, LIMIT, named, whole
-from cli.ending import Failed, Unreached
+from cli.ending import Failed, Unreached, leave
 from cli.hosts import Wanted, perform
 from cli.judged import line
 from cli.plan import Planned, planned
 from cli.rewriting import difference, edit, restore, write
-from cli.tables import show, size
+from cli.tables import say, show, size
 from cli.variants import names
 from cli.verify import verified
 from rigwright.declaration.catalog import Catalog
@@ -104,7 +104,7 @@ def switch(
     try:
         _deploy(inventory, host, order, theirs)
     except (Failed, Unreached) as error:
-        click.echo(error.message, err=True)
+        say(error.message, err=True)
         _undone(inventory, host, order, content, text)
     if not unverified and (failed := _failed(_box(inventory, host, wanted), instance)):
         if text != content:
@@ -115,11 +115,9 @@ def switch(
         _deploy(inventory, host, before)
         raise Failed(f"{host}: {failed}; {instance} serves {before.variant} again, and {inventory} is as it was")
     if theirs:
-        click.echo(
-            f"{host}: {instance} serves in the place of {theirs.name}; `rigwright remove` says how that comes back"
-        )
+        say(f"{host}: {instance} serves in the place of {theirs.name}; `rigwright remove` says how that comes back")
     if once:
-        click.echo(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
+        say(f"{host}: {instance} serves {variant} until the next deploy: {inventory} is as it was")
 
 
 def _deploy(inventory: str, host: str, order: Switch, theirs: Theirs | None = None) -> None:
@@ -224,26 +222,26 @@ def _expect(box: Box, order: Switch, declared: str, theirs: Found | None) -> str
     _refuse(box.name, made)
     instance = next(one for one in box.rig.instances if one.name == order.instance)
     serving = found.serving.get(order.instance, declared)
-    click.echo(f"{box.name}: {order.instance}: {serving} -> {order.variant}")
+    say(f"{box.name}: {order.instance}: {serving} -> {order.variant}")
     for text in (*made.changed, *made.warnings, *(f"evidence: {one}" for one in made.evidence)):
-        click.echo(f"{box.name}: {text}")
+        say(f"{box.name}: {text}")
     if made.plan.fetched_bytes:
-        click.echo(f"{box.name}: {size(made.plan.fetched_bytes)} are fetched before anything is stopped")
+        say(f"{box.name}: {size(made.plan.fetched_bytes)} are fetched before anything is stopped")
     others = [unit for unit in made.plan.interrupted if unit != instance.unit]
     if others:
-        click.echo(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
+        say(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
     if theirs:
         before = box.use().get(instance.unit)
         for sentence in taking.sentences(box.rig, instance, theirs, before.start_seconds if before else None):
-            click.echo(f"{box.name}: {sentence}")
+            say(f"{box.name}: {sentence}")
     if instance.unit in made.plan.interrupted:
         use, room = box.use().get(instance.unit), box.read(parse, room_script(instance))
         way = activation(found, box.rig.roots.config, goal(found, box.desired().generation))
         why = refusal(box.rig, instance, room, renamed=way is not None and renamed(way))
         for sentence in sentences(box.rig, instance, use.start_seconds if use else None, why):
-            click.echo(f"{box.name}: {sentence}")
+            say(f"{box.name}: {sentence}")
     elif not made.plan.steps:
-        click.echo(f"{box.name}: {order.instance} serves it already")
+        say(f"{box.name}: {order.instance} serves it already")
     return serving
 
 
@@ -281,7 +279,7 @@ def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig
         rows.append((name, takes, one.sized, evidence, word or _refusal(data, Switch(now.name, name))))
     show(COLUMNS, sorted(rows, key=lambda row: row[-1] not in ("", "served", "declared", "served, declared")))
     if served and served not in (row[0] for row in rows):
-        click.echo(f"{host}: {now.name} serves {served}, which the catalogue has not, or not for these cards")
+        say(f"{host}: {now.name} serves {served}, which the catalogue has not, or not for these cards")
     leave(gone)
 
 

@@ -62,7 +62,8 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
             _filled(text.rstrip(), width, right=column in NUMBERS)
             for column, text, width in zip(titles, row, widths, strict=True)
         ]
-        click.echo("  ".join(styled(text, bold=True) if number == 0 else text for text in filled).rstrip())
+        line = "  ".join(filled).rstrip()
+        click.echo(styled(line, bold=True) if number == 0 else line)
 
 
 def _records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:
@@ -98,6 +99,27 @@ def paragraph(text: str, lead: str = "", hang: int | None = None) -> None:
     left = " " * (len(room) if hang is None else hang)
     first, *more = _lines(text, shutil.get_terminal_size().columns, room, left) or [room]
     click.echo("\n".join((lead + first[len(room) :], *more)))
+
+
+def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
+    """Print prose: each of its lines broken between words where a terminal has no room, and as it is elsewhere.
+
+    Args:
+        text: One line or several; further lines of one are indented by two columns more than it is itself.
+        err: To standard error.
+        fg: Its colour.
+    """
+    lines = text.split("\n")
+    if (sys.stderr if err else sys.stdout).isatty():
+        columns = shutil.get_terminal_size().columns
+        indents = [" " * (len(line) - len(line.lstrip()) + 2) for line in lines]
+        lines = [
+            part
+            for line, left in zip(lines, indents, strict=True)
+            for part in (_lines(line, columns, others=left) or [line])
+        ]
+    said = "\n".join(lines)
+    click.echo(styled(said, fg=fg) if fg else said, err=err)
 
 
 def _filled(text: str, width: int, *, right: bool = False) -> str:

@@ -6,7 +6,7 @@ import click
 
 from cli.calling import spelt
 from cli.declared import INVENTORY, LIMIT, named, rig_of
-from cli.tables import show
+from cli.tables import say, show
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
 from rigwright.problems import unknown
 
@@ -55,12 +55,12 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
         ]
         show(("host", "model", "address", "key", "by"), rows)
         if any(one.instance for one in found):
-            click.echo(spelt(f"127.0.0.1 is the box's own: `rigwright tunnel {inventory} INSTANCE` brings it here"))
+            say(spelt(f"127.0.0.1 is the box's own: `rigwright tunnel {inventory} INSTANCE` brings it here"))
         return
     way, origins = next(iter(found.items()))
     click.echo(CLIENTS[client].made(way), nl=False)
     for note in notes(way, client, inventory, origins):
-        click.echo(spelt(note), err=True)
+        say(spelt(note), err=True)
 
 
 def notes(way: Way, client: str, inventory: str, origins: tuple[str, ...]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
-from cli.tables import show, size
+from cli.tables import say, show, size
 from rigwright.declaration.secrets import exposed
 from rigwright.engines.caution import warnings
 
@@ -48,5 +48,5 @@ def validate(inventory: str, limit: str | None) -> None:
             rows.append((name, "none"))
     show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
     for said in warned:
-        click.echo(said)
+        say(said)
     click.echo("valid")

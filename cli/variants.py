@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cli.declared import LIMIT, named, rig_of
-from cli.tables import show
+from cli.tables import say, show
 from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.choice import ANY, Asked, choices, nothing
 from rigwright.declaration.rig import Rig
@@ -49,7 +49,7 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
     for rig, cards in _cards(inventory, limit, given["cards"], given["card"], catalog).items():
         found = [{"rig": rig, **row} for row in _rows(catalog, Asked(given["need"], given["workload"], cards))]
         if not found:
-            click.echo(f"{f'{rig}: ' if rig else ''}{nothing(catalog, cards)}", err=True)
+            say(f"{f'{rig}: ' if rig else ''}{nothing(catalog, cards)}", err=True)
         rows += found
     blocked = {} if given["need"] or given["workload"] else catalog.blocked
     if as_json:
@@ -58,7 +58,7 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
     else:
         _show(rows, bool(given["need"] or given["workload"]))
         for name, one in sorted(blocked.items()):
-            click.echo(f"{name} {one.refusal}")
+            say(f"{name} {one.refusal}")
     sys.exit(0 if rows else 1)
 
 
@@ -116,7 +116,7 @@ def _show(rows: list[dict[str, Any]], asked: bool) -> None:
         found = [row for row in rows if row["rig"] == rig]
         if asked:
             best = found[0]
-            click.echo(f"{f'{rig}: ' if rig else ''}take {best['variant']}: {best['why']}\nevidence: {best['said']}\n")
+            say(f"{f'{rig}: ' if rig else ''}take {best['variant']}: {best['why']}\nevidence: {best['said']}\n")
         elif rig:
             click.echo(f"{rig}:")
         cells: list[tuple[str, ...]] = [

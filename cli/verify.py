@@ -19,6 +19,7 @@ from rigwright.serving.units import unit
 from roles.client import Failed, Lost
 from roles.client.verify import patched
 from roles.client.verify import verify as verify_one
+from roles.unreached import away
 
 
 @click.command()
@@ -58,7 +59,7 @@ def verify(
             line(box.name, one.name, finding)
 
     hosts = each(found, lambda box: Host.of(box.name, verified(box, by_box.get(box.name, []), way, interrupt, tell)))
-    hosts += [Host(name, "not reached") for name in gone]
+    hosts += [Host(name, "not reached", why=away(why)) for name, why in gone.items()]
     words = ("verified", "not verified")
     finish(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 

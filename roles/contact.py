@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from pyinfra.connectors.sshuserclient.client import SSHClient
 
 from rigwright.declaration.host_key import HostKey
 from roles.transport import Refused, key_of
+from roles.unreached import quiet, why
 
 
 class Unreachable(Exception):
@@ -51,8 +51,6 @@ def meet(name: str, data: Mapping[str, object]) -> Contact:
     Raises:
         Unreachable: there is no connection.
     """
-    for noisy in ("paramiko", "pyinfra"):  # what they have to say of it is said in one line by whoever asks
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
     seen = _NoLogin()
     # a key's passphrase would be asked for, for nothing
     keys: dict[str, Any] = {key: value for key, value in data.items() if key != "ssh_key"}
@@ -64,13 +62,14 @@ def meet(name: str, data: Mapping[str, object]) -> Contact:
     arguments = connector.make_paramiko_kwargs()
     client = SSHClient()
     try:
-        client.connect(arguments.pop("hostname"), **arguments)
+        with quiet():
+            client.connect(arguments.pop("hostname"), **arguments)
         return Contact(seen.found, seen.found)
     except Refused as refused:
         return Contact(refused.found, refused.expected)
     except paramiko.BadHostKeyException as other:
         return Contact(key_of(other.key), key_of(other.expected_key))
     except (OSError, EOFError, paramiko.SSHException, PyinfraError) as error:
-        raise Unreachable(f"Could not connect ({' '.join(str(error).split()) or type(error).__name__})") from None
+        raise Unreachable(why(error)) from None
     finally:
         client.close()

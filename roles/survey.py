@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from rigwright.render import render
 from rigwright.survey import findings as survey
 from roles import root
 from roles.contact import Unreachable
+from roles.unreached import silence, why
 
 LIMIT = 120.0  # seconds without a byte: each of the survey's slow commands ends itself after 20
 
@@ -33,7 +33,7 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
         Unreachable: no connection, no password-less sudo, or an answer that is none.
     """
     hint = "; allow the user sudo without a password, or use --no-sudo" if sudo else ""
-    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its tracebacks are said in one line here
+    silence()
     data = {**connecting("", name, dict(connection)), "_sudo": sudo}
     inventory = Inventory(([(name, data)], {}))
     State(inventory, Config())  # makes the host's connector
@@ -45,7 +45,7 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     except root.NoRoot as error:
         raise Unreachable(f"{error}{hint}") from None
     except (PyinfraError, SSHException, OSError, EOFError) as error:
-        raise Unreachable(" ".join(str(error).split()) or type(error).__name__) from None
+        raise Unreachable(why(error)) from None
     finally:
         if connector.client is not None:
             connector.client.close()

@@ -14,7 +14,6 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-import click
 import requests
 
 import roles
@@ -26,7 +25,7 @@ from cli.resolving.index import Index, index_url
 from cli.resolving.registry import Registries
 from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_of
 from cli.resolving.web import Content, Unavailable
-from cli.tables import show, size
+from cli.tables import say, show, size
 from rigwright.containers.carried import distribution
 from rigwright.debs.group import Group
 from rigwright.declaration.containers import groups_for
@@ -257,9 +256,9 @@ class Bundler:
             ("suite", "signed", "valid until"),
             [(f"{one.system} {one.suite}", one.signed, one.valid_until or "no end") for one in suites],
         )
-        click.echo(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
+        say(f"{self.folder}: {len(rows)} files, {size(sum(sizes.values()))}")
         found = spoken(digest(self.rigs[0].lock, read(self.folder)))
-        click.echo(f"the digest of lock and bundle, for `deploy --expect`: {found}")
+        say(f"the digest of lock and bundle, for `deploy --expect`: {found}")
 
 
 def _in_channel(source: str, failed: list[str]) -> list[str]:

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from cli.calling import spelt
 from cli.resolving import folders as folders_of
 from cli.resolving import plugged, upstream, web
@@ -27,6 +25,7 @@ from cli.resolving.patching import Patching, of_rigs
 from cli.resolving.registry import Place as ImagePlace
 from cli.resolving.registry import Places, Registries
 from cli.resolving.resolver import Resolver
+from cli.tables import say
 from rigwright.containers.tables import tables as container_tables
 from rigwright.declaration import keys, registries
 from rigwright.declaration.instances import Making
@@ -64,7 +63,7 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     """
     folders, resolver, rigs = _read(inventory, from_dir, refresh)
     for problem in folders.unread:
-        click.echo(f"{problem}\n  it is written anew", err=True)
+        say(f"{problem}\n  it is written anew", err=True)
     resolved = resolver.resolve(folders)
     locked = _locked(folders, resolved.rows)
     unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
@@ -81,10 +80,10 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
         raise Unusable(f"{folders.locks.parent / 'catalog'}: no inputs, nothing to lock")
     folders.write(texts)
     for line in difference(folders.rows, new) or ["no change"]:
-        click.echo(line)
+        say(line)
     if inventory:
         found = spoken(digest(Lock.load(layers(inventory, "locks")), None))
-        click.echo(f"the digest of these locks, for `deploy --expect` of rigs without a bundle: {found}", err=True)
+        say(f"the digest of these locks, for `deploy --expect` of rigs without a bundle: {found}", err=True)
     return 0
 
 
@@ -100,15 +99,15 @@ def look(inventory: Path | None) -> int:
     found.moved += newer
     found.unseen += unseen
     for line in [*map(str, folders.unread), *found.moved]:
-        click.echo(line)
+        say(line)
     for line in found.unhashed:
-        click.echo(line)
+        say(line)
     for line in found.nowhere:
-        click.echo(f"not checked: {line}")
+        say(f"not checked: {line}")
     for line in found.unseen:
-        click.echo(f"could not check: {line}", err=True)
+        say(f"could not check: {line}", err=True)
     if not (folders.unread or found.moved or found.unseen):
-        click.echo("nothing changed")
+        say("nothing changed")
     return 3 if found.unseen else 1 if folders.unread or found.moved else 0
 
 
@@ -126,7 +125,7 @@ def _read(
         told = [kinds[kind] for kind in ELSEWHERE if any(one.input.kind == kind for one in left)]
         what = " and ".join(["models", *told])
         names = ", ".join(one.name for one in left)
-        click.echo(spelt(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use"))
+        say(spelt(f"skipped: {names}: `rigwright lock INVENTORY` locks the {what} that its rigs use"))
     session, of = web.session(), addresses(rigs)
     drivers = Drivers(session, of, tables(base), _mirrors(rigs, "apt"))
     packaged = Packaged(session, of, container_tables(base))

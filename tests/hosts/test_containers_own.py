@@ -34,6 +34,7 @@ def box(containers_box: Callable[[], ContainersBox]) -> Iterator[ContainersBox]:
     made.host.destroy()
 
 
+@pytest.mark.all_only
 @one_release("debian-13")
 def test_an_operators_own_containers_have_their_cards_through_a_reload_of_systemd(box: ContainersBox) -> None:
     box.contains(**BOTH)

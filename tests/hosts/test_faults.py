@@ -240,7 +240,7 @@ def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Pa
     assert run.status == 1, run.said
     assert "rigwright-chat.service did not become ready" in run.said
     assert "libgomp.so.1: cannot open shared object file" in run.said
-    assert "was active before and does not serve any more" in run.said
+    assert "was active before and no longer serves" in run.said
     # nor can it start where its user is kept out, which a deploy puts right itself
     converged.run(f"mv /root/libgomp.so.1 {library}; chmod 700 $(readlink -f {ENGINE})")
     assert "Engines | Install llama.cpp" in plan(inventory).planned

@@ -188,7 +188,7 @@ def test_an_upgrade_that_is_held_up_goes_on_from_there(driven: Box) -> None:
     box.host.run(f"dpkg -i {put(box, broken)}", check=False)
     said = box.rig("upgrade", "--reboot", status=1)
     assert re.search(r"Errors were encountered while processing:\n.* broken\n", said)
-    assert "apt-get has not ended this: put right what it names above" in said
+    assert "apt-get did not finish: fix what it names above" in said
     assert {"B03", "N02"} <= box.red()
     box.host.run("touch /var/tmp/cured && dpkg --configure -a")
     # somebody else's process, one of ours, and the driver's own

@@ -224,5 +224,5 @@ def test_what_did_not_come_is_not_ours(job: Job) -> None:
     (job.root / "there").write_text(f"{FOUR[0]}\n")
     done = job.run("install")
     assert done.returncode != 0
-    assert "apt-get has not ended this" in done.stdout
+    assert "apt-get did not finish" in done.stdout
     assert (job.root / "owned").read_text().splitlines() == ["package curl", f"package {FOUR[0]}"]

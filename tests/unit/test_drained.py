@@ -71,14 +71,14 @@ def test_nothing_is_waited_for_where_nothing_is_under_way(host: HostFolder) -> N
 def test_what_is_under_way_ends_before_the_stop(host: HostFolder) -> None:
     says(host, chat="2,2,1,0")
     said = run(host)
-    assert "==> 2 requests are under way: they have 1 s to end" in said
-    assert "have not ended" not in said
+    assert "==> 2 requests in progress: up to 1 s to finish" in said
+    assert "did not finish" not in said
     assert asked(host) == [*["leave/chat 0"] * 4, "stay/chat 1"]
 
 
 def test_what_takes_longer_is_told_and_then_stopped(host: HostFolder) -> None:
     says(host, chat="3")
-    assert "3 requests have not ended: streams among them are told to ask again" in run(host)
+    assert "3 requests did not finish in time: their streams are told to retry" in run(host)
     told = asked(host)
     assert {"leave/chat 0", "cut/chat 0"} == {*told[:-1]}
     assert told[-1] == "stay/chat 1"

@@ -251,5 +251,5 @@ def test_a_package_that_fails_is_left_to_the_operator_with_what_to_do(host: JobH
     host.says(broken="^install nvidia")
     done = install(host)
     assert done.returncode != 0
-    assert "apt-get has not ended this: put right what it names above" in done.stdout
+    assert "apt-get did not finish: fix what it names above" in done.stdout
     assert not host.done.exists()

@@ -213,7 +213,7 @@ def test_a_router_that_goes_on_with_other_keys_is_not_noted_to_have_these(host: 
     done = host.program("give-keys", str(process.pid))
     process.kill()
     process.wait()
-    assert (done.returncode, done.stderr) == (1, "the router goes on with other keys; its journal says why\n")
+    assert (done.returncode, done.stderr) == (1, "the router still uses other keys; its journal says why\n")
     assert host.record(given.KEYS_RECORD) == ""
 
 

@@ -96,7 +96,7 @@ def test_the_current_generation_that_does_not_serve_any_more_is_not_said_to_be_t
     host.says(**{f"state_{CHAT}": FAILS})
     done = host.sh(script(host, Activation((), (CHAT,))).replace("new=2", "new=1"))
     assert (done.returncode, host.current) == (1, "generations/1")
-    assert "generation 1 was active before and does not serve any more" in done.stdout
+    assert "generation 1 was active before and no longer serves" in done.stdout
     assert not (host.config / ACTIVATING).exists()
 
 

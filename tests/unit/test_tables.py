@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from cli import tables
+from rigwright.inventory import ROOT
 from tests.unit.terminal import on_terminal
 
 NAMES = [*tables.NUMBERS, "host", "state", "why", ""]
@@ -100,3 +101,22 @@ def test_a_paragraph_hangs_below_its_lead_on_a_terminal_alone() -> None:
     assert "/a/path/that/is/to/be/copied" in written
     plain = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert (len(plain), len(plain[0]) > 120) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("box: " + "word " * 20 + "end", ["box: " + "word " * 15, "  " + "word " * 5 + "end"]),
+        ("  cure: " + "word " * 20, ["  cure: " + "word " * 14, "    " + "word " * 6]),
+        ("a\n\nb", ["a", "", "b"]),
+        ("x" * 100, ["x" * 100]),
+        ("a  b", ["a  b"]),
+    ],
+)
+def test_prose_is_broken_between_words_on_a_terminal_alone(text: str, said: list[str]) -> None:
+    program = f"from cli.tables import say\nsay({text!r})\nsay({text!r}, err=True)"
+    status, shown = on_terminal([sys.executable, "-c", program], {**os.environ, "PYTHONPATH": str(ROOT)})
+    lines = [line.rstrip() for line in shown.replace("\r", "").splitlines()]
+    assert (status, lines) == (0, [line.rstrip() for line in said] * 2)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == done.stderr == f"{text}\n"

@@ -1,0 +1,173 @@
+"""A host that does not answer: every verb says so once, with the reason, and ends with 3; no library speaks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import gaierror
+from types import SimpleNamespace
+
+import paramiko
+import pytest
+from paramiko.ssh_exception import NoValidConnectionsError
+from pyinfra.api.exceptions import ConnectError
+
+from rigwright.inventory import ROOT
+from roles import transport
+from roles.unreached import why
+from tests.unit.samples import Box, chat, entry
+from tests.unit.terminal import on_terminal
+
+LIMIT = 300  # seconds, for a machine with much else to do
+# verb -> words after the inventory
+VERBS: dict[str, list[str]] = {
+    "status": [],
+    "deploy": [],
+    "check": [],
+    "run": ["true"],
+    "host-key": [],
+}
+MORE: dict[str, list[str]] = {
+    **{
+        verb: [] for verb in ("plan", "upgrade", "rollback", "health", "diagnose", "doctor", "logs", "verify", "stress")
+    },
+    **{verb: [] for verb in ("generations", "models", "load", "ssh", "report", "tunnel")},
+    "restart": ["chat"],
+    "stop": ["chat"],
+    "start": ["chat"],
+    "chat": ["chat", "--message", "Are you there?"],
+    "switch": ["chat", "--list"],
+}
+HANGS_UP = "it takes the connection, and ends it before it has answered as an SSH server"
+REFUSED = "Connection refused (port 1 of 127.0.0.9)"
+
+
+def raised(message: str, cause: BaseException) -> ConnectError:
+    """What pyinfra raises for what paramiko does."""
+    try:
+        try:
+            raise cause
+        except type(cause):
+            raise ConnectError(message)  # noqa: B904 (as pyinfra does)
+    except ConnectError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            raised(
+                "Could not connect ([Errno None] Unable to connect to port 1 on 127.0.0.9)",
+                NoValidConnectionsError({("127.0.0.9", 1): ConnectionRefusedError(111, "Connection refused")}),
+            ),
+            REFUSED,
+        ),
+        (
+            raised("Could not connect", NoValidConnectionsError({("::1", 22): OSError(113, "No route to host")})),
+            "No route to host (port 22 of ::1)",
+        ),
+        (raised("Could not connect (timed out)", TimeoutError("timed out")), "no answer: the connection timed out"),
+        (
+            raised("SSH error (No existing session)", paramiko.SSHException("No existing session")),
+            "it takes the connection, and does not answer as an SSH server in time",
+        ),
+        (raised("SSH error (x)", paramiko.SSHException("Error reading SSH protocol banner")), HANGS_UP),
+        (EOFError(), HANGS_UP),
+        (
+            raised(
+                "Authentication error (username=ops, key=/k)",
+                paramiko.AuthenticationException("Authentication failed."),
+            ),
+            "login as ops is refused with /k (Not accepted.)",
+        ),
+        (
+            raised("Authentication error (username=ops)", paramiko.AuthenticationException("none")),
+            "login as ops is refused with every key that was tried (none)",
+        ),
+        (
+            raised("Could not resolve hostname ([Errno -2] Name or service not known)", gaierror(-2, "unknown")),
+            "Name or service not known",
+        ),
+        (paramiko.SSHException("a\x1b[31m\nb"), r"a\x1b[31m b"),
+        (paramiko.SSHException("x" * 100_000), "x" * 400),
+    ],
+)
+def test_the_reason_is_one_line_of_plain_words(error: BaseException, said: str) -> None:
+    assert why(error) == said
+
+
+def test_a_host_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "Transport", lambda sock, *rest, **options: SimpleNamespace(sock=sock))
+    with socket.socket() as sock:
+        transport.checked(sock, expected=None, file="", name="box")
+        for (level, option), value in transport.OPTIONS.items():
+            assert sock.getsockopt(level, option) == value
+    silence = (transport.OPTIONS[socket.IPPROTO_TCP, one] for one in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
+    first, count = silence
+    assert transport.OPTIONS[socket.IPPROTO_TCP, socket.TCP_KEEPIDLE] + first * count <= 75
+
+
+@contextmanager
+def hanging_up() -> Iterator[int]:
+    """A port of this machine that ends each connection at once."""
+    with socket.create_server(("127.0.0.9", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def declared(box: Box, port: int) -> Path:
+    rig = {**entry(cards=[], instances=chat()), "ssh_hostname": "127.0.0.9", "ssh_port": port}
+    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({ ({'box': rig})!r})\n")
+    return box.inventory
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key != "SSH_AUTH_SOCK"}
+    return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [*VERBS.items(), *(pytest.param(*one, marks=pytest.mark.all_only) for one in MORE.items())],
+    ids=[*VERBS, *MORE],
+)
+def test_every_verb_says_once_why_a_host_is_out_of_reach(box: Box, tmp_path: Path, verb: str, words: list[str]) -> None:
+    with hanging_up() as port:
+        command = [sys.executable, "-m", "cli", verb, str(declared(box, port)), *words]
+        done = subprocess.run(
+            command, env=environment(tmp_path), capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 3, said
+    assert said.count(HANGS_UP) == (0 if verb == "report" else 1), said
+    assert "Traceback" not in said
+    assert "[Errno" not in said
+    assert "\x1b" not in said
+    lines = [line for line in said.splitlines() if line.strip()]
+    assert len(lines) <= (12 if verb in ("doctor", "report") else 2), said
+
+
+def test_a_terminal_has_it_in_lines_that_fit(box: Box, tmp_path: Path) -> None:
+    for verb in ("status", "deploy"):
+        command = [sys.executable, "-m", "cli", verb, str(declared(box, 1))]
+        status, said = on_terminal(command, environment(tmp_path) | {"NO_COLOR": "1"})
+        lines = said.splitlines()
+        assert (status, [line for line in lines if len(line) > 80]) == (3, []), said
+        assert REFUSED in " ".join(line.strip() for line in lines), said
+        assert "\x1b" not in said
