@@ -19,7 +19,6 @@ from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host import facts
 from roles.weights.host import rehash
 from roles.weights.host.load import Load
-from tests.unit import spawning
 from tests.unit.bundle_world import AptArchive, BundleWorld, signing
 from tests.unit.driver_world import DRIVER, DriverArchive, DriverWorld, Signer, signer
 from tests.unit.file_server import FileServer, file_server
@@ -35,7 +34,6 @@ SIGNING = ("apt-get", "dpkg-deb", "gpg", "gpgconf")
 # Its loop takes this signal up with the first process that it watches, which may have ended before: it would be waited
 # for without end.
 get_hub().loop.install_sigchld()
-spawning.take_over()
 
 
 @pytest.fixture
