@@ -140,7 +140,7 @@ class HostFacts:
     settings_ours: bool = False
     """Whether its cards or its kernel have settings of ours."""
     ledger_whole: bool = True
-    """Whether the last line of the list of what is ours has its end: the next one would be written after it, on the same."""
+    """Whether the last line of the list of what is ours has its end: else the next one would be written on the same."""
     covered: tuple[str, ...] = ()
     """Where something is mounted within our folders, or over a weight file, in the order in which it was."""
     addresses: frozenset[str] = field(default_factory=frozenset)
