@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import shlex
 import zlib
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ COMMON = (
     *("docker", "overlays"),
 )
 """Modules of the program that its sections may import; each may import those before it."""
+IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
@@ -34,11 +36,23 @@ def asked(scene: Scene, sections: Iterable[Section[Any]]) -> dict[str, tuple[flo
 
 def program(questions: Mapping[str, tuple[float, object]]) -> str:
     """What is given to COMMAND on standard input: the program, with its modules and questions in it."""
-    names = [*COMMON, *questions]
-    modules = {name: (HOST / f"{name}.py").read_text() for name in names}
+    modules = {name: (HOST / f"{name}.py").read_text() for name in (*COMMON, *questions)}
+    common = shared(modules, questions)
+    modules = {name: text for name, text in modules.items() if name in questions or name in common}
     main = (HOST / "main.py").read_text()
-    call = f"\nmain({modules!r}, {COMMON!r}, {json.dumps(questions)!r})\n"
+    call = f"\nmain({modules!r}, {common!r}, {json.dumps(questions)!r})\n"
     return base64.b64encode(zlib.compress((main + call).encode())).decode()
+
+
+def shared(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:
+    """Those of COMMON that these sections import, or that those import: a host compiles no others."""
+    needed, left = {"common"}, list(questions)
+    while left:
+        for module, named in IMPORTED.findall(modules[left.pop()]):
+            names = {module or name.strip() for name in named.split(",")} & {*COMMON} - needed
+            needed |= names
+            left += sorted(names)
+    return tuple(name for name in COMMON if name in needed)
 
 
 def answers(output: bytes) -> dict[str, dict[str, object]]:

@@ -38,8 +38,9 @@ class Section(Generic[T]):
     """The type of the answer: dataclasses, dicts, lists and the like, judged strictly: a host's answer is hostile."""
     asks: Callable[[Scene], object | None]
     """What the host is asked; None where the rig has nothing of it."""
-    limit: float | Callable[[Scene], float] = 20.0
-    """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be."""
+    limit: float | Callable[[Scene], float] = 45.0
+    """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be.
+    On a host that is busy with something else, what takes half a second takes twenty."""
 
     def seconds(self, scene: Scene) -> float:
         """The limit for a host."""

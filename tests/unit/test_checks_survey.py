@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -146,3 +147,19 @@ def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(carry, "MOST", 1 << 10)
     with pytest.raises(ValueError, match="longer than"):
         carry.answers(base64.b64encode(zlib.compress(b"[" * 100_000)))
+
+
+def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
+    modules = {name: (carry.HOST / f"{name}.py").read_text() for name in (*carry.COMMON, "reach", "about", "rights")}
+    assert carry.shared(modules, ["about"]) == ("common",)
+    assert carry.shared(modules, ["rights"]) == ("common", "dpkg", "jobs", "commands", "sshd")
+    assert {"net", "web", "asking", "tracing"} <= {*carry.shared(modules, ["reach"])}
+
+
+def test_what_is_sent_has_all_that_its_modules_import() -> None:
+    modules = {path.stem: path.read_text() for path in carry.HOST.glob("*.py")}
+    for name in sorted({*modules} - {"main", "__init__", *carry.COMMON}):
+        sent = {name, *carry.shared(modules, [name])}
+        for one in sent:
+            found = re.findall(r"from checks[.]survey[.]host(?: import (.+)|[.]([a-z_]+) )", modules[one])
+            assert {word.strip() for named, module in found for word in (named or module).split(",")} <= sent, one

@@ -60,9 +60,7 @@ SCRIPT = re.compile(
 )
 ROTATED = ("/etc/logrotate.d", "/etc/logrotate.conf")
 # Packages' own scripts that root runs, where those lie that an administrator may change, and seldom does
-SCRIPTS = re.compile(
-    r"/etc/(?:cron[.](?:d|hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d|pam[.]d)/"
-)
+SCRIPTS = re.compile(r"/etc/(?:cron[.](?:d|hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
 MANY = 3000  # files that are looked at
 
 

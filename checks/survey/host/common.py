@@ -27,7 +27,7 @@ KERNELS = ("/proc/", "/sys/")
 PIECE = 1 << 20  # bytes
 
 
-def run(*words: str, limit: float = 15.0, stdin: str = "", status: bool = False) -> str:
+def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False) -> str:
     """What a program prints on standard output.
 
     Raises:
@@ -41,7 +41,7 @@ def run(*words: str, limit: float = 15.0, stdin: str = "", status: bool = False)
     return done.stdout.decode(errors="replace")
 
 
-def ended(*words: str, limit: float = 15.0) -> tuple[int, str, str]:
+def ended(*words: str, limit: float = 40.0) -> tuple[int, str, str]:
     """What a program ends with, and prints on standard output and standard error; one that is not there ends with 127.
 
     Raises:

@@ -146,5 +146,5 @@ def _inside(name: str, forbidden: list[str]) -> list[str]:
         forbidden: The unit's settings.
     """
     options = ("--quiet", "--collect", "--pipe", "--wait", "--service-type=exec", f"--unit={name}")
-    words = ("python3", "-I", "-c", BEGIN)
+    words = ("python3", "-I", "-S", "-c", BEGIN)
     return ["systemd-run", *options, *(f"--property={line}" for line in forbidden), "--", *words]

@@ -88,7 +88,7 @@ def _start(*words: str) -> subprocess.Popen[bytes]:
 
 
 def _end(program: subprocess.Popen[bytes]) -> str:
-    output, _ = program.communicate(timeout=15)
+    output, _ = program.communicate(timeout=40)
     if program.returncode:
         raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
     return output.decode(errors="replace")
