@@ -1,4 +1,4 @@
-"""The one way by which text gets out: whoever has a part in it, a terminal gets letters and colours alone."""
+"""The one way by which text gets out: what somebody else has a part in writes letters on a terminal, and no more."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from rigwright.baseline.run import Fingerprint, Run
 from rigwright.files import content
-from rigwright.problems import Frozen
+from rigwright.problems import Frozen, printable
 from rigwright.types import Name
 
 FOLDER = "baselines"
@@ -109,7 +109,8 @@ def read(file: Path) -> Book:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise Unreadable(f"{file}: {where}: {first['msg']}: give it back as it was, or remove it") from None
+        said = printable(f"{where}: {first['msg']}")
+        raise Unreadable(f"{file}: {said}: give it back as it was, or remove it") from None
 
 
 def write(file: Path, book: Book) -> None:

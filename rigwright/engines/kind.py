@@ -291,7 +291,7 @@ class Kind(ABC):
         """The tokens in an answer to `Service.ready`; None where it is no answer."""
         try:
             found = json.loads(said)["usage"]["completion_tokens"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return found if isinstance(found, int) else None
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.problems import printable
+
 DONE = "[DONE]"
 """What OpenAI's protocol ends a stream with."""
 
@@ -37,7 +39,7 @@ class Reply:
     def said(self) -> str:
         """What to tell people of it, where it is not what was asked for."""
         text = " ".join((self.body or " ".join(text for _, text in self.events[-2:])).split())[:200]
-        return ": ".join(filter(None, (str(self.status) if self.status else "", self.error, text)))
+        return printable(": ".join(filter(None, (str(self.status) if self.status else "", self.error, text))))
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ def message(reply: Reply) -> Message:
 def _loaded(text: str) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise NoMessage(f"an answer of another shape: {text[:200]}")
+        raise NoMessage(f"an answer of another shape: {printable(text[:200])}")
     if found.get("error"):
-        raise NoMessage(f"an error with status 200: {text[:200]}")
+        raise NoMessage(f"an error with status 200: {printable(text[:200])}")
     return found
 
 

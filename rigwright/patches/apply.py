@@ -55,6 +55,11 @@ def path_refusal(path: str) -> str:
     return "" if PATH.fullmatch(path) else "has characters other than letters, digits and ._+@-"
 
 
+def _seen(path: str) -> str:
+    """A path that is none, for people: whoever made it has no say in what a terminal does."""
+    return "".join(letter if letter.isprintable() else "?" for letter in path)
+
+
 def content_refusal(content: bytes) -> str:
     """Why bytes are no text that patches are made of; empty where they are."""
     if len(content) > LARGEST:
@@ -100,7 +105,7 @@ def parse(diff: bytes) -> dict[str, tuple[Hunk, ...]]:
 
 
 def _path(lines: list[bytes], at: int) -> str:
-    names = [line[4:].decode().partition("\t")[0] for line in lines[at : at + 2]]
+    names = [line[4:].decode(errors="replace").partition("\t")[0] for line in lines[at : at + 2]]
     if len(names) < 2 or not lines[at + 1].startswith(b"+++ "):
         raise Refused(f"line {at + 2} does not begin with +++")
     old, new = names
@@ -110,9 +115,9 @@ def _path(lines: list[bytes], at: int) -> str:
         raise Refused(f"line {at + 1} does not name a/PATH and b/PATH: make it with git diff --no-index, or diff -u")
     path = new[2:]
     if wrong := path_refusal(path):
-        raise Refused(f"line {at + 2}: {path} {wrong}")
+        raise Refused(f"line {at + 2}: {_seen(path)} {wrong}")
     if old not in (NOTHING, f"a/{path}"):
-        raise Refused(f"line {at + 1} renames {old[2:]} to {path}")
+        raise Refused(f"line {at + 1} renames {_seen(old[2:])} to {path}")
     return path
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rigwright.problems import printable
 from rigwright.supply.artefact import MANIFEST, TEXT, Artefact
 
 if TYPE_CHECKING:
@@ -144,7 +145,9 @@ def rows(name: str, wanted: Input, content: bytes, media_type: str = "") -> list
     """
     said = _document(content)
     if _type(said, media_type) not in MANIFESTS:
-        raise Unfit(f"answers with {_type(said, media_type) or 'something'}, which is not an image manifest")
+        raise Unfit(
+            f"answers with {printable(_type(said, media_type)[:100]) or 'something'}, which is not an image manifest"
+        )
     if len(content) > TEXT:
         raise Unfit(f"has a manifest of {len(content)} bytes: at most {TEXT} can be locked")
     configuration, layers = parts(content)
@@ -245,7 +248,7 @@ def _blob(row: object, types: Sequence[str], what: str) -> Blob:
     kind, digest, size = (row.get(key) for key in ("mediaType", "digest", "size"))
     found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if not isinstance(kind, str) or kind not in types:
-        raise Unfit(f"has a {what} of type {str(kind)[:100]}, which is refused")
+        raise Unfit(f"has a {what} of type {printable(str(kind)[:100])}, which is refused")
     if found is None or not isinstance(size, int) or isinstance(size, bool) or not 0 < size < MOST_BYTES:
         raise Unfit(f"has a {what} without SHA-256 or size")
     if row.get("urls"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,8 @@ class Host:
             if path != self.folder.parent and self.folder in (path, *path.parents):
                 path.chmod(0o755)
         function = render("serving/publish.sh.j2", started_from=self.folder / "run", warm=self.folder / "warm")
-        stand_in(self.folder / "bin", "setpriv", 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
+        told = f'echo "$1" >> {self.folder}/users; '
+        stand_in(self.folder / "bin", "setpriv", told + 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"')
         subprocess.run(
             ["sh", "-euc", f'{function}\npublish "$@"', "sh", f"{UNIT}:{start}", "nobody", str(self.own)],
             env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"},
@@ -146,6 +148,21 @@ def test_only_plain_files_are_published_and_they_are_roots(host: Host) -> None:
     found = (host.warm / "kernel.so").stat()
     assert (found.st_uid, found.st_mode & 0o777, found.st_mtime_ns) == (0, 0o644, 123456789)
     assert not host.holder.is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root, which takes root")
+def test_what_unpacks_it_is_a_user_that_no_other_process_has(host: Host) -> None:
+    """Many a daemon runs as nobody: it could put code of its own there, which another instance would run."""
+    host.seed()
+    (host.own / "kernel.so").write_text("code")
+    host.publish()
+    packs, unpacks = sorted((host.folder / "users").read_text().splitlines(), reverse=True)
+    assert packs == "--reuid=nobody"  # the instance's user, here
+    number = int(unpacks.removeprefix("--reuid="))
+    # outside of what systemd, containers and user namespaces give out
+    assert 1879048192 <= number < 2147352576
+    with pytest.raises(KeyError):
+        pwd.getpwuid(number)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to root, which takes root")

@@ -181,7 +181,7 @@ def read(path: Path) -> Snapshot:
         raise Invalid([Problem(str(path), "the file", f"cannot be read: {error}")]) from error
     try:
         return parse(text)
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
         wrong = f"is not what `python -m lab.vllm_snapshot` prints: {type(error).__name__}: {error}"
         raise Invalid([Problem(str(path), "the file", wrong)]) from error
 
@@ -190,7 +190,7 @@ def parse(text: str) -> Snapshot:
     """A snapshot of its text.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is none.
+        ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError: it is none.
     """
     said = json.loads(text)
     names = dict(said["names"])

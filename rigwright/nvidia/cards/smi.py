@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rigwright.problems import printable
+
 TIMEOUT = 20  # seconds; seen on two H200, a question takes less than one
 FORMAT = "--format=csv,noheader,nounits"
 # A field that the driver does not know makes a whole question fail: these are known to each that serves here. The
@@ -178,7 +180,7 @@ def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
     words = [line for line in [*lines, *stderr.splitlines()] if line.strip() and not ROW.match(line)]
     if status != 0:
         raise ValueError(
-            f"nvidia-smi reports: {words[0].strip()}" if words else f"nvidia-smi ended with status {status}"
+            f"nvidia-smi reports: {printable(words[0].strip())}" if words else f"nvidia-smi ended with status {status}"
         )
     if NO_DEVICES in lines:
         raise ValueError(f"nvidia-smi reports: {NO_DEVICES}")
@@ -193,7 +195,7 @@ def fields(line: str, count: int) -> list[str]:
     """
     found = [field.strip() for field in line.split(",", count - 1)]
     if len(found) != count or not ROW.match(line):
-        raise ValueError(f"nvidia-smi reports: {line}")
+        raise ValueError(f"nvidia-smi reports: {printable(line)}")
     return found
 
 
@@ -207,7 +209,9 @@ def _gpu(line: str) -> Gpu:
     bus = said["pci.bus_id"]
     for field in ("uuid", "driver_version", "compute_cap", "persistence_mode", "name"):
         if said[field].startswith("[") and said[field] not in UNSAID:
-            raise ValueError(f"nvidia-smi reports {said[field]} for the card at {bus_address(bus)}")
+            raise ValueError(
+                f"nvidia-smi reports {printable(said[field])} for the card at {printable(bus_address(bus))}"
+            )
 
     def count(field: str) -> int | None:
         return _count(said[field], field, bus)
@@ -238,5 +242,7 @@ def _count(text: str, what: str, bus: str) -> int | None:
     if text in UNSAID:
         return None
     if not re.fullmatch(r"[0-9]{1,15}", text):
-        raise ValueError(f"nvidia-smi reports {text or 'nothing'} for {what} of the card at {bus_address(bus)}")
+        raise ValueError(
+            f"nvidia-smi reports {printable(text) or 'nothing'} for {what} of the card at {printable(bus_address(bus))}"
+        )
     return int(text)

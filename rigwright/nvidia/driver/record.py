@@ -46,7 +46,7 @@ def parse(text: str) -> Record | None:
     """The record; None where there is none that can be read."""
     try:
         return Record.model_validate(json.loads(text))
-    except (ValueError, ValidationError):
+    except (ValueError, ValidationError, RecursionError):
         return None
 
 

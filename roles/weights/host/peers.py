@@ -120,6 +120,6 @@ def _read(body: bytes) -> dict[str, Any]:
         document = json.loads(body)
         rows = document["files"]
         whole = all(isinstance(row, dict) and isinstance(row.get("behind", []), list) for row in rows)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {}
     return document if whole and isinstance(rows, list) else {}

@@ -1,0 +1,111 @@
+"""Nothing leaves a reader of others' words but its own refusal, which a terminal can be shown; and none is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rigwright.inventory import ROOT
+from tests.unit.examples import some_of
+from tests.unit.fuzzing import inputs
+from tests.unit.readers import READERS, Reader
+
+# 10^5 inputs over all of them in `rigwright test all`
+EACH = 100_000 // len(READERS)
+QUICK = 60
+# Calls that make something of bytes or text that has a form.
+READS = re.compile(
+    r"\b(?:loads|raw_decode|b64decode|fromhex|from_bytes|parsestr|model_validate_json|ZipFile|unpack|unpack_from|iter_unpack)\("
+)
+# Those that read what is ours, or the operator's, or are held against anything elsewhere: why, or the test.
+ELSEWHERE = {
+    "bench/": "benches: what they started themselves has printed it",
+    "cli/bench_speed.py": "what it has written itself",
+    "cli/chat.py": "tests/unit/test_operate_hostile.py and test_client_hostile.py: answers of an engine",
+    "cli/durations.py": "the checkout's own file",
+    "cli/measured.py": "tests/unit/test_baseline.py: what a bench of ours prints",
+    "cli/test.py": "the checkout's own file",
+    "cli/bundling/collect.py": "tests/unit/test_cli_bundle.py: an index that was fetched by hash",
+    "cli/resolving/conda.py": "tests/unit/test_cli_lock_conda.py: what the solver beside it prints",
+    "cli/resolving/judging.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
+    "cli/resolving/ranged.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
+    "cli/resolving/registry.py": "tests/unit/test_cli_lock_image.py: a registry that lies",
+    "rigwright/containers/entry.py": "the operator's inventory",
+    "rigwright/containers/found.py": "tests/unit/test_parsers.py",
+    "rigwright/engines/image/bundle.py": "tests/unit/test_image.py: an OCI specification of crun's own",
+    "rigwright/engines/image/originals.py": "tests/unit/test_image_patched.py: a store of containers' own",
+    "rigwright/engines/vllm/asked.py": "the catalogue's options, judged before",
+    "rigwright/engines/vllm/judge.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
+    "rigwright/engines/vllm/reserved.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
+    "rigwright/gateway/given.py": "tests/unit/test_parsers.py",
+    "rigwright/host/channel.py": "tests/unit/test_channel.py: every bytes",
+    "rigwright/nvidia/cards/files.py": "its own plan",
+    "rigwright/operate/verify.py": "tests/unit/test_operate_hostile.py: an answer of any shape",
+    "rigwright/survey/findings.py": "tests/unit/test_parsers.py",
+    "rigwright/types.py": "a value of the catalogue: tests/unit/test_types.py",
+    "rigwright/weights/checkpoint.py": "tests/unit/test_checkpoint.py: rows of a lock",
+    "rigwright/rendered.py": "what it has compiled itself, in a folder of the operator's",
+    "roles/client/__init__.py": "tests/unit/test_client_hostile.py: a host that lies",
+    "roles/client/host/main.py": "what the controller asks",
+    "roles/envs/host/judge.py": "its own plan",
+    "roles/envs/host/make.py": "its own plan",
+    "roles/envs/host/plugins.py": "tests/unit/test_plugins_judged.py: wheels that lie",
+    "roles/gateway/host/router/body.py": "tests/unit/test_gateway_router_body.py: bodies of any bytes",
+    "roles/gateway/host/router/admin.py": "what the router beside it answers",
+    "roles/nvidia_cards/host/power.py": "tests/unit/test_driver_power.py: root's own record",
+    "roles/probe.py": "its own program",
+    "roles/trees/host/look.py": "tests/unit/test_trees.py: root's own record",
+    "roles/trees/host/settle.py": "its own plan",
+    "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",
+    "roles/weights/host/hub.py": "what the fetcher beside it asks",
+    "roles/weights/host/packages.py": "tests/unit/test_slow_sources.py and test_packages.py: an index of any kind",
+    "roles/weights/host/registry.py": "tests/unit/test_weights_registry.py: a registry that lies",
+    "roles/weights/host/spec.py": "its own plan",
+}
+
+
+@cache
+def reading() -> tuple[str, ...]:
+    return tuple(_reading())
+
+
+def _reading() -> Iterator[str]:
+    """Every module of the controller's, and of what it sends to hosts, that does so."""
+    for top in ("rigwright", "roles", "cli", "bench"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if READS.search(path.read_text()):
+                yield str(path.relative_to(ROOT))
+
+
+def test_none_is_left_out() -> None:
+    listed = {name.split()[0] for name in READERS} | set(ELSEWHERE)
+    missing = [name for name in reading() if name not in listed and f"{name.split('/')[0]}/" not in listed]
+    assert missing == [], "give it a row in tests/unit/readers.py, or say in ELSEWHERE what holds it against anything"
+
+
+def test_what_is_said_to_be_read_elsewhere_still_is() -> None:
+    there = {*reading()} | {f"{name.split('/')[0]}/" for name in reading()}
+    assert [name for name in ELSEWHERE if name not in there] == []
+    tests = {part.strip(",:") for why in ELSEWHERE.values() for part in why.split() if "test_" in part}
+    assert [name for name in tests if not (ROOT / "tests/unit" / Path(name).name).exists()] == []
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_nothing_leaves_it_but_its_own_refusal(name: str, tmp_path: Path) -> None:
+    one: Reader = READERS[name]
+    file = tmp_path / "file"
+    for content in inputs(one.good, (EACH if some_of(5) == 5 else QUICK) // one.costs, name):
+        try:
+            one.read(content, file)
+        except one.refuses as error:
+            assert str(error).replace("\n", "").isprintable(), (content[:300], str(error))
+
+
+@pytest.mark.parametrize("name", [name for name, one in READERS.items() if one.taken])
+def test_what_inputs_are_made_of_is_good(name: str, tmp_path: Path) -> None:
+    for content in READERS[name].good:
+        READERS[name].read(content, tmp_path / "file")
