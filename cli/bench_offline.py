@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -23,6 +22,7 @@ from cli.ending import Failed, Refused, Unreached
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import no_room
 from cli.tables import paragraph
+from cli.written import put
 from rigwright.engines.offline import Wanted
 from rigwright.problems import printable
 
@@ -124,7 +124,7 @@ def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wante
     if file:
         told = {"schema": SCHEMA, "date": now, "host": box.name, "instance": one.name, "variant": one.variant_name}
         told |= {"asked": vars(wanted), "told": made.model_dump()}
-        Path(file).write_text(json.dumps(told, indent=2) + "\n")
+        put(file, json.dumps(told, indent=2) + "\n")
     click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.said}")
     paragraph(_said(made, wanted), hang=2)
 
