@@ -304,15 +304,17 @@ def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
 
 
 def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timing, tmp_path: Path) -> None:
-    """What comes in one piece has no time after its first token: nothing would be slower."""
-    accept(tmp_path, rate=1.0)
-    done = timing(replace(quick(), fault="one piece"), f"--json={tmp_path / 'f.json'}", boot="c")
+    """As decode is of a stream that comes in one piece: nothing would be slower."""
+    file = book.path(str(tmp_path / "rig.py"), "box1")
+    made = run(1).model_copy(update={"rates": {"prefill 10k": Series(values=(1.0,))}})
+    book.write(file, book.Book().having("chat", book.Page().with_run(made).accepting()))
+    done = timing(quick(), f"--json={tmp_path / 'f.json'}", boot="c")
     assert done.exit_code == 1, done.output
-    assert "narrative decode: accepted before, and not measured now" in done.output
+    assert "prefill 10k: accepted before, and not measured now" in done.output
     (told,) = json.loads((tmp_path / "f.json").read_text())["runs"]
-    assert (told["complete"], told["gone"]) == (True, ["narrative decode"])
+    assert (told["complete"], told["gone"]) == (True, ["prefill 10k"])
     # of another box, or with another limit, it is not missed
-    assert "not measured now" not in timing(replace(quick(), fault="one piece"), boot="d", power_w=(230.0,)).output
+    assert "not measured now" not in timing(quick(), boot="d", power_w=(230.0,)).output
 
 
 def test_no_link_is_written_through(timing: Timing, tmp_path: Path) -> None:
