@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,6 +35,7 @@ class _Told(BaseModel):
 class Throughput(_Told):
     """What `vllm bench throughput` writes down."""
 
+    kind: ClassVar[Literal["throughput"]] = "throughput"
     elapsed_time: Seconds
     num_requests: Annotated[int, Field(gt=0, le=10**9)]
     total_num_tokens: Annotated[int, Field(gt=0, le=10**12)]
@@ -46,6 +47,7 @@ class Throughput(_Told):
 class Latency(_Told):
     """What `vllm bench latency` writes down: seconds of a whole batch."""
 
+    kind: ClassVar[Literal["latency"]] = "latency"
     avg_latency: Seconds
     latencies: Annotated[list[Seconds], Field(min_length=1, max_length=10_000)]
 

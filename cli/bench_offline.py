@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from statistics import median, quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bench import offline
-from bench.contest import NotMeasured
-from bench.offline import Job, Latency, Throughput
 from cli.bench_options import JSON, say
 from cli.clients import Interrupt, chosen, reach
 from cli.declared import INVENTORY, LIMIT
@@ -25,6 +22,9 @@ from cli.tables import paragraph
 from cli.written import put
 from rigwright.engines.offline import Wanted
 from rigwright.problems import printable
+
+if TYPE_CHECKING:
+    from bench.offline import Job, Latency, Throughput
 
 SCHEMA = 1
 Verb = Callable[..., Any]
@@ -106,6 +106,10 @@ def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wante
         no_room(box, one, wanted.input_tokens + wanted.output_tokens)
     if not stop:
         raise Refused(f"{box.name}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop")
+    # what it imports waits for threads: pyinfra's gevent has to be there before
+    from bench import offline
+    from bench.contest import NotMeasured
+
     interrupt = Interrupt()
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -130,7 +134,7 @@ def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wante
 
 
 def _said(made: Throughput | Latency, wanted: Wanted) -> str:
-    if isinstance(made, Throughput):
+    if made.kind == "throughput":
         out = made.requests_per_second * wanted.output_tokens
         return (
             f"{made.requests_per_second:.2f} requests/s, {out:.1f} tokens/s of answers, "
