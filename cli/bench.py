@@ -9,6 +9,7 @@ import click
 
 from cli.bench_gateway import gateway
 from cli.bench_monitoring import monitoring
+from cli.bench_offline import latency, throughput
 from cli.bench_options import JSON, counts, say
 from cli.bench_serving import serving
 from cli.bench_speed import speed
@@ -24,9 +25,11 @@ def bench() -> None:
 
 
 bench.add_command(gateway)
+bench.add_command(latency)
 bench.add_command(monitoring)
 bench.add_command(serving)
 bench.add_command(speed)
+bench.add_command(throughput)
 
 
 @bench.command()

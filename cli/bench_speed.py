@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import click
@@ -28,6 +27,7 @@ from cli.ending import Refused, Unreached, lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import metrics_path, undisturbed
 from cli.tables import paragraph, show
+from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
 from rigwright.baseline.run import Run, Series
@@ -58,6 +58,8 @@ class Speed:
     ended: str = ""
     said: str = ""
     """Why it is not whole, in words."""
+    gone: list[str] = field(default_factory=list)
+    """Rates that were accepted, and could not be measured."""
 
     def take(self, part: Measured, rung: Rung) -> None:
         """One more request, or a few at once."""
@@ -138,13 +140,13 @@ def speed(
         # whatever ends it, what came until then is told
         if file:
             told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
-            Path(file).write_text(json.dumps(told, indent=2) + "\n")
+            put(file, json.dumps(told, indent=2) + "\n")
     lacking(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
     slower = any(row.verdict == "slower" for _, rows in made for row in rows)
     lost = any(one.ended == "host lost" for one, _ in made)
-    sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended for one, _ in made)))
+    sys.exit(STATUS["not reached"] if gone or lost else int(slower or any(one.ended or one.gone for one, _ in made)))
 
 
 def _restart(box: Box, instance: Instance) -> None:
@@ -228,7 +230,19 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     elif accept:
         say("not accepted: it is not whole, or others were served meanwhile")
     book.write(place, whole.having(made.instance.name, page))
+    made.gone = gone(before, run) if run.counts else []
+    for name in made.gone:
+        paragraph(f"{name}: accepted before, and not measured now", hang=4)
     return rows if run.counts else []
+
+
+def gone(before: book.Accepted | None, run: Run) -> list[str]:
+    """Rates that were accepted of the very same box, and that a whole run has not: a stream that comes in one piece has
+    no decode rate.
+    """
+    if before is None or before.fingerprint != run.fingerprint:
+        return []
+    return sorted({name for one in before.runs for name in one.rates} - run.rates.keys())
 
 
 def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
@@ -281,6 +295,7 @@ def _as_json(made: Speed, rows: list[Compared]) -> dict[str, Any]:
         "instance": made.instance.name,
         "complete": not made.ended,
         "said": made.said,
+        "gone": made.gone,
         "run": json.loads(made.run.model_dump_json()),
         "first_s": {part.name: part.first_s for part in made.parts.values()},
         "compared": [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 import gevent
@@ -114,6 +114,13 @@ def alone(box: Box, doing: str) -> Iterator[DeployLock]:
             lock.channel.close()
 
 
+class Closes(Protocol):
+    """What runs on a host, and can be ended."""
+
+    def close(self) -> None:
+        """End it."""
+
+
 class Interrupt:
     """Ctrl-C: the first ends the jobs that run, and with them what waits for them (`roles.client.Lost`); what came
     until then is kept. The second ends this process.
@@ -122,7 +129,7 @@ class Interrupt:
     def __init__(self) -> None:
         """From here on."""
         self.asked = False
-        self._clients: list[Client] = []
+        self._running: list[Closes] = []
         gevent.signal_handler(signal.SIGINT, self._interrupted)
 
     def why(self, error: Exception) -> str:
@@ -136,17 +143,22 @@ class Interrupt:
         Raises:
             roles.client.Lost: it does not begin.
         """
-        with Client(box.target, place, *more) as made:
-            self._clients.append(made)
-            try:
-                yield made
-            finally:
-                self._clients.remove(made)
+        with Client(box.target, place, *more) as made, self.ends(made):
+            yield made
+
+    @contextmanager
+    def ends(self, job: Closes) -> Iterator[None]:
+        """An interrupt ends it while the block runs."""
+        self._running.append(job)
+        try:
+            yield
+        finally:
+            self._running.remove(job)
 
     def _interrupted(self) -> None:
         if self.asked:
             os._exit(STATUS)
         self.asked = True
         say("\nInterrupted: what came until now is kept. Again to end at once.", err=True)
-        for one in tuple(self._clients):
+        for one in tuple(self._running):
             one.close()

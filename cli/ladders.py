@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from bench.ladder import Rung, as_csv
 from bench.loading import Plan, Subject
 from cli.bars import bars
 from cli.tables import paragraph, say, show
+from cli.written import put
 from rigwright.problems import counted
 
 SCHEMA = 1
@@ -133,6 +133,6 @@ def write(made: Sequence[Ladder], json_file: str | None, csv_file: str | None) -
     """Write ladders for programs."""
     if json_file:
         told = {"schema": SCHEMA, "ladders": [one.as_json() for one in made]}
-        Path(json_file).write_text(json.dumps(told, indent=2) + "\n")
+        put(json_file, json.dumps(told, indent=2) + "\n")
     if csv_file:
-        Path(csv_file).write_text(as_csv([row for one in made for row in one.rows()]))
+        put(csv_file, as_csv([row for one in made for row in one.rows()]))

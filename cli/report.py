@@ -21,6 +21,7 @@ from cli.clients import reach
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.evidence import gathered
+from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared
 from rigwright.declaration.catalog import Catalog
@@ -59,7 +60,7 @@ def report(inventory: str, limit: str | None, output: Path | None, yes: bool) ->
     text = page.text(boxes, shipped(), metadata.version("rigwright"), day)
     click.echo(text, nl=False)
     if output and (yes or click.confirm(f"\nWrite this to {output}?")):
-        output.write_text(text)
+        put(output, text)
         click.echo(f"written to {output}", err=True)
     if gone:
         sys.exit(STATUS["not reached"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -116,10 +117,21 @@ def read(file: Path) -> Book:
 def write(file: Path, book: Book) -> None:
     """Write it, whole or not at all."""
     file.parent.mkdir(exist_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
     text = json.dumps(json.loads(book.model_dump_json(by_alias=True)), indent=1)
-    beside.write_text(text + "\n")
-    beside.replace(file)
+    # of a name that nobody can have put a link at
+    made, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    beside = Path(name)
+    try:
+        with open(made, "w") as written:
+            written.write(text + "\n")
+        # as open() has it by itself: others who keep the folder read it, too
+        mask = os.umask(0)
+        os.umask(mask)
+        beside.chmod(0o666 & ~mask)
+        beside.replace(file)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def judged(page: Page, run: Run) -> tuple[Accepted | None, Sequence[str]]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rigwright.declaration.rig import Instance, Part, Rig
     from rigwright.engines.caution import Placed
     from rigwright.engines.fit import Memory
+    from rigwright.engines.offline import Offline, Wanted
     from rigwright.host.facts import HostFacts
     from rigwright.nvidia.cuda.toolkit import Toolkit
 
@@ -282,6 +283,17 @@ class Kind(ABC):
             instance: The instance.
             made: Its engine's installation, or the environment that it runs in.
         """
+
+    def offline(self, rig: Rig, instance: Instance, made: Installation, wanted: Wanted) -> Offline | None:
+        """What measures its engine without a server, as the engine brings it; None where it brings nothing for that.
+
+        Args:
+            rig: Its rig.
+            instance: The instance.
+            made: Its engine's installation, or the environment that it runs in.
+            wanted: What is measured.
+        """
+        return None
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
         """An instance for Docker's compose: its file, and those beside it; none where it runs in no container."""

@@ -113,6 +113,26 @@ def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: Host, vllm: 
     assert not any(step["contaminated"] or step["failed"] for step in one["steps"])
 
 
+def test_vllms_own_bench_runs_in_the_place_of_its_instance(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
+    inventory = vllm_box.write(tmp_path, vllm_host, vllm)
+    before = main_pid(vllm_host)
+    refused = rigwright("bench", "throughput", inventory, "--instance=chat")
+    assert (refused.returncode, main_pid(vllm_host)) == (2, before), refused.stderr
+    words = ("--instance=chat", "--stop", "--input-tokens=32", "--output-tokens=16", "--json", tmp_path / "f.json")
+    done = rigwright("bench", "throughput", inventory, "--prompts=20", *words)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "f.json").read_text())["told"]
+    assert (told["num_requests"], told["total_num_tokens"]) == (20, 20 * (32 + 16))
+    assert served(vllm_host)
+    assert main_pid(vllm_host) != before
+    assert vllm_host.run(JOBS) == ""
+    # a vocabulary of bytes has no token 9,999, which vLLM picks from: it fails, and the instance serves all the same
+    done = rigwright("bench", "latency", inventory, "--batch=2", "--batches=2", *words)
+    assert done.returncode == 1, done.stdout
+    assert served(vllm_host)
+    assert vllm_host.run(JOBS) == ""
+
+
 def test_figures_are_those_of_vllm_bench_serve(vllm_host: Host) -> None:
     """Beside each other on a server of fixed timing, held within 5 %: both in the host, by its engine's environment."""
     put(vllm_host, "/root/engine.py", Path(chat_engine.__file__).read_text())

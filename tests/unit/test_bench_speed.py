@@ -29,7 +29,7 @@ from rigwright.baseline import book
 from rigwright.baseline.run import Series
 from rigwright.operate.place import Place
 from roles.root import Answer, Gone
-from tests.unit.chat_engine import KEY, ChatEngine
+from tests.unit.chat_engine import KEY, ChatEngine, Fault
 from tests.unit.client_host import client_host
 from tests.unit.test_baseline import FINGERPRINT, run
 from tests.unit.test_cli_load import Lock
@@ -282,6 +282,47 @@ def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(
     assert [(one.ended, one.counts) for one in page.runs] == [("failed", False)]
     assert page.runs[0].rates["code wall"]
     assert not json.loads((tmp_path / "f.json").read_text())["runs"][0]["complete"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("error body", "the server sent b'{"),
+        ("empty", "an answer without a token"),
+        ("cut", "the answer ends in the middle"),
+        ("busy", "the engine does not say how many tokens a prompt has"),
+    ],
+)
+def test_an_engine_that_misbehaves_from_the_beginning_leaves_no_run_that_counts(
+    timing: Timing, tmp_path: Path, fault: Fault, said: str
+) -> None:
+    done = timing(replace(quick(), fault=fault), "--accept")
+    assert done.exit_code == 1, done.output
+    assert f"not complete: failed: {said}" in done.output
+    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    assert ([(one.ended, one.rates) for one in page.runs], page.accepted) == ([("failed", {})], ())
+
+
+def test_a_rate_that_was_accepted_and_is_not_there_any_more_is_said(timing: Timing, tmp_path: Path) -> None:
+    """As decode is of a stream that comes in one piece: nothing would be slower."""
+    file = book.path(str(tmp_path / "rig.py"), "box1")
+    made = run(1).model_copy(update={"rates": {"prefill 10k": Series(values=(1.0,))}})
+    book.write(file, book.Book().having("chat", book.Page().with_run(made).accepting()))
+    done = timing(quick(), f"--json={tmp_path / 'f.json'}", boot="c")
+    assert done.exit_code == 1, done.output
+    assert "prefill 10k: accepted before, and not measured now" in done.output
+    (told,) = json.loads((tmp_path / "f.json").read_text())["runs"]
+    assert (told["complete"], told["gone"]) == (True, ["prefill 10k"])
+    # of another box, or with another limit, it is not missed
+    assert "not measured now" not in timing(quick(), boot="d", power_w=(230.0,)).output
+
+
+def test_no_link_is_written_through(timing: Timing, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("mine")
+    (tmp_path / "f.json").symlink_to(tmp_path / "other")
+    assert timing(quick(), "--quick", f"--json={tmp_path / 'f.json'}").exit_code == 0
+    assert json.loads((tmp_path / "f.json").read_text())["runs"]
+    assert (tmp_path / "other").read_text() == "mine"
 
 
 @pytest.mark.parametrize(("why", "whole"), [("HTTP status 400: too long", True), ("HTTP status 401: no", False)])

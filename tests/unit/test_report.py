@@ -203,6 +203,36 @@ def test_it_is_shown_before_it_is_written_and_only_with_consent(telling: Telling
     assert file.exists()
 
 
+def test_it_is_written_through_no_link_and_where_it_cannot_be_it_is_said(telling: Telling, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("mine")
+    file = tmp_path / "report.md"
+    file.symlink_to(tmp_path / "keys")
+    assert telling(f"--output={file}", "--yes").exit_code == 0
+    assert file.read_text().startswith("# Rigwright report")
+    assert (tmp_path / "keys").read_text() == "mine"
+    done = telling(f"--output={tmp_path / 'no' / 'report.md'}", "--yes")
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert "cannot be written: No such file or directory" in done.output
+
+
+HOSTILE = (f"{CANARY}\n## Box 9\n", f"6.1.0-49 {CANARY}|x|", f"\x1b[2J{CANARY}", f"| {CANARY} |", "1" * 100_000)
+
+
+@pytest.mark.parametrize("said", HOSTILE, ids=["a line", "a cell", "escapes", "a row", "long"])
+def test_no_word_of_a_host_forges_a_line_of_it(telling: Telling, said: str) -> None:
+    """Whatever a host says it is, checks found on it and its runs were called: lines and cells are ours."""
+    plain = telling().output.splitlines()
+    (first,) = REPORT.hosts
+    versions = dict.fromkeys((*first.versions, "system", "kernel", "driver", "python"), said)
+    red = [replace(one, id=said, verdict="fail", found=said, part=said) for one in first.checks]
+    forged = replace(REPORT, hosts=[replace(first, versions=versions, checks=[*first.checks, *red])])
+    told = telling(told=forged).output
+    assert CANARY not in told
+    assert "\x1b" not in told
+    assert len(told) < 20_000
+    assert [line for line in told.splitlines() if line.startswith("#")] == [one for one in plain if one.startswith("#")]
+
+
 def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(telling: Telling) -> None:
     done = telling(gone=(CANARY,))
     assert done.exit_code == 3

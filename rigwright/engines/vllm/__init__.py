@@ -19,7 +19,8 @@ from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Names
-from rigwright.engines.vllm import able, command, judge, launched, model, reserved, rules, snapshot, told
+from rigwright.engines.offline import Offline, Wanted
+from rigwright.engines.vllm import able, command, judge, launched, model, offline, reserved, rules, snapshot, told
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
@@ -165,6 +166,10 @@ class Vllm(Kind):
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """vLLM's command line."""
         return command.service(rig, instance, cast(Environment, made))
+
+    def offline(self, rig: Rig, instance: Instance, made: Installation, wanted: Wanted) -> Offline | None:
+        """vLLM's own benches."""
+        return offline.offline(rig, instance, self.service(rig, instance, made), wanted)
 
 
 def version(artefacts: tuple[Artefact, ...]) -> str:

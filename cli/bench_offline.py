@@ -1,0 +1,147 @@
+"""`rigwright bench throughput` and `latency`: an engine's own offline benches, in the place of an instance."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.bench_options import JSON, say
+from cli.clients import Interrupt, chosen, reach
+from cli.declared import INVENTORY, LIMIT
+from cli.ending import Failed, Refused, Unreached
+from cli.interrupts import STATUS as INTERRUPTED
+from cli.measured import no_room
+from cli.tables import paragraph
+from cli.written import put
+from rigwright.engines.offline import Wanted
+from rigwright.problems import printable
+
+if TYPE_CHECKING:
+    from bench.offline import Job, Latency, Throughput
+
+SCHEMA = 1
+Verb = Callable[..., Any]
+
+
+def _common(verb: Verb) -> Verb:
+    """Options that both have."""
+    for option in (
+        JSON,
+        click.option("--output-tokens", type=click.IntRange(1, 1 << 20), default=128, show_default=True),
+        click.option("--input-tokens", type=click.IntRange(1, 1 << 20), default=512, show_default=True),
+        click.option("--stop", is_flag=True, help="Stop it: clients get no answer meanwhile, requests are cut off."),
+        click.option("--instance", metavar="NAME", required=True, help="Which one."),
+        LIMIT,
+        INVENTORY,
+    ):
+        verb = option(verb)
+    return verb
+
+
+@click.command()
+@_common
+@click.option("--prompts", type=click.IntRange(1, 100_000), default=200, show_default=True, help="All of them at once.")
+def throughput(
+    inventory: str,
+    limit: str | None,
+    instance: str,
+    stop: bool,
+    input_tokens: int,
+    output_tokens: int,
+    file: str | None,
+    prompts: int,
+) -> None:
+    """How many tokens a second an instance's engine makes of many requests, without a server: vLLM's own bench.
+
+    The instance of INVENTORY is stopped for it, with consent (--stop), and serves again at the end, whatever happens;
+    deploys are refused meanwhile. The bench has its environment, cards, options and sandbox. llama.cpp, images and
+    engines that a plugin starts have none: `rigwright load` asks them as they serve.
+    Exit status 0: measured. 1: it failed. 2: refused. 3: the host is not reached.
+    Example: rigwright bench throughput ~/boxes/rig.py --limit box1 --instance chat --stop
+    """
+    _run(inventory, limit, instance, stop, Wanted("throughput", prompts, input_tokens, output_tokens), file)
+
+
+@click.command()
+@_common
+@click.option("--batch", type=click.IntRange(1, 4096), default=8, show_default=True, help="Requests at once.")
+@click.option("--batches", type=click.IntRange(1, 1000), default=10, show_default=True, help="That are measured.")
+def latency(
+    inventory: str,
+    limit: str | None,
+    instance: str,
+    stop: bool,
+    input_tokens: int,
+    output_tokens: int,
+    file: str | None,
+    batch: int,
+    batches: int,
+) -> None:
+    """How long an instance's engine takes for a batch of requests, without a server: vLLM's own bench.
+
+    As `bench throughput`, of which the help says what is stopped. vLLM picks tokens up to the number 9,999: a model
+    with fewer cannot be measured so.
+    Exit status 0: measured. 1: it failed. 2: refused. 3: the host is not reached.
+    Example: rigwright bench latency ~/boxes/rig.py --limit box1 --instance chat --stop
+    """
+    _run(inventory, limit, instance, stop, Wanted("latency", batch, input_tokens, output_tokens, batches), file)
+
+
+def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wanted, file: str | None) -> None:
+    found, gone = reach(inventory, limit)
+    pairs = chosen(found, (name,))
+    if not pairs:
+        raise Unreached(f"{', '.join(gone)}: cannot be reached")
+    if len(pairs) > 1:
+        raise Refused(f"{', '.join(box.name for box, _ in pairs)} have one of that name: say which by --limit")
+    ((box, one),) = pairs
+    if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
+        no_room(box, one, wanted.input_tokens + wanted.output_tokens)
+    if not stop:
+        raise Refused(f"{box.name}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop")
+    # what it imports waits for threads: pyinfra's gevent has to be there before
+    from bench import offline
+    from bench.contest import NotMeasured
+
+    interrupt = Interrupt()
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @contextmanager
+    def until(job: Job) -> Iterator[None]:
+        with interrupt.ends(job):
+            yield
+
+    try:
+        made = offline.measure(box, one, wanted, lambda text: say(f"{box.name}: {one.name}: {printable(text)}"), until)
+    except NotMeasured as error:
+        if interrupt.asked:
+            sys.exit(INTERRUPTED)
+        text = printable(str(error))
+        raise (Refused if text.startswith("refused: ") else Failed)(f"{box.name}: {text}") from None
+    if file:
+        told = {"schema": SCHEMA, "date": now, "host": box.name, "instance": one.name, "variant": one.variant_name}
+        told |= {"asked": vars(wanted), "told": made.model_dump()}
+        put(file, json.dumps(told, indent=2) + "\n")
+    click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.said}")
+    paragraph(_said(made, wanted), hang=2)
+
+
+def _said(made: Throughput | Latency, wanted: Wanted) -> str:
+    if made.kind == "throughput":
+        out = made.requests_per_second * wanted.output_tokens
+        return (
+            f"{made.requests_per_second:.2f} requests/s, {out:.1f} tokens/s of answers, "
+            f"{made.tokens_per_second:.1f} with those of prompts, in {made.elapsed_time:.1f} s"
+        )
+    many = len(made.latencies) > 1
+    late = quantiles(made.latencies, n=10, method="inclusive")[8] if many else made.latencies[0]
+    middle = median(made.latencies)
+    rate = wanted.requests * wanted.output_tokens / middle
+    return f"a batch takes {middle:.3f} s (P50), {late:.3f} s (P90): {rate:.1f} tokens/s of answers"

@@ -1,0 +1,35 @@
+"""How vLLM's own offline benches are run for an instance: `vllm bench throughput` and `vllm bench latency`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import Service
+from rigwright.engines.offline import Offline, Wanted
+from rigwright.engines.vllm import launched
+from rigwright.engines.vllm.offline_program import SAID
+
+PROGRAM = Path(__file__).with_name("offline_program.py").read_text()
+WARM_UP = 3  # batches before those that are measured
+
+
+def offline(rig: Rig, instance: Instance, service: Service, wanted: Wanted) -> Offline | None:
+    """The bench; None where a plugin starts the engine, which the bench would leave out.
+
+    Args:
+        rig: The instance's rig.
+        instance: The instance.
+        service: How it is served.
+        wanted: What is measured.
+    """
+    if launched.plugin(instance):
+        return None
+    model, *options = service.asked
+    words = [wanted.what, f"--model={model}", *options]
+    words += [f"--input-len={wanted.input_tokens}", f"--output-len={wanted.output_tokens}"]
+    if wanted.what == "throughput":
+        words += ["--dataset-name=random", f"--num-prompts={wanted.requests}"]
+    else:
+        words += [f"--batch-size={wanted.requests}", f"--num-iters={wanted.repeats}", f"--num-iters-warmup={WARM_UP}"]
+    return Offline((service.command[0], "-I", "-", *words), PROGRAM, SAID)

@@ -1,0 +1,55 @@
+"""Files that verbs write for an operator: whole, through no link, and a sentence where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from cli.ending import Failed
+from cli.written import put
+
+
+def test_a_file_is_written_in_one_step_with_the_usual_mode(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    put(file, "one")
+    put(str(file), "two\N{RIGHTWARDS ARROW}")
+    assert file.read_text() == "two\N{RIGHTWARDS ARROW}"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert file.stat().st_mode & 0o777 == 0o666 & ~mask
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_is_replaced_and_what_it_points_at_stays(tmp_path: Path, dangling: bool) -> None:
+    other = tmp_path / "authorized_keys"
+    if not dangling:
+        other.write_text("mine")
+    file = tmp_path / "report.md"
+    file.symlink_to(other)
+    put(file, "page")
+    assert (file.is_symlink(), file.read_text()) == (False, "page")
+    assert (other.read_text() if other.exists() else None) == (None if dangling else "mine")
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reading = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reading.start()
+    put(pipe, "page")
+    reading.join(10)
+    assert read == ["page"]
+
+
+def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="no/a cannot be written: No such file or directory"):
+        put(tmp_path / "no" / "a", "x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Failed, match="cannot be written: Is a directory"):
+        put(tmp_path / "folder", "x")
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
