@@ -97,7 +97,7 @@ function telling.state()
   local state = { digest = settings.digest, instances = {}, keys = {} }
   for name in pairs(settings.instances) do
     state.instances[name] = {
-      under_way = counts.get("instance " .. name), progress = counts.get("progress " .. name),
+      under_way = counts.get("instance " .. name), progress = counts.get("heard " .. name),
     }
   end
   for key, number in pairs(counts.beginning("key ")) do

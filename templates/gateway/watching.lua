@@ -55,7 +55,7 @@ function watching.watch()
   local now = clock.now()
   if now - (request.looked or 0) >= 1 then
     request.looked = now
-    counts.set("progress " .. request.instance, math.floor(now))
+    counts.set("heard " .. request.instance, math.floor(now))
     local events = (ngx.header["Content-Type"] or ""):sub(1, 17) == "text/event-stream"
     local gone = request.key ~= "" and counts.gone(request.key)
     if gone and not events then return ngx.ERROR end
