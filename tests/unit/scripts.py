@@ -351,6 +351,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "written": lambda: render("look/written.sh.j2", config="/etc/rigwright"),
     "a condition": lambda: render("look/holds.sh.j2", test="[ -e /srv/x ] && [ -e /srv/y ]"),
     "what a job was sent": lambda: render("look/sent.sh.j2", folder=f"{STATE}/jobs/rw-job-x/files"),
+    "what ends a shell": lambda: render("shell/hold.sh.j2", unit="rigwright_shell-0.service", silence=60),
     "a job": lambda: render("look/job.sh.j2", unit="rw-job-x", grown="/srv/x", document="/srv/p", log="/run/x/log"),
     "the lease's holder": lambda: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "share": lambda: share(restart=True),

@@ -254,9 +254,12 @@ def test_what_the_job_has_hashed_is_not_read_again(tmp_path: Path, monkeypatch: 
             os.chown(path, 0, 0)
     left = _seen(host)
     read: list[str] = []
-    monkeypatch.setattr(
-        "roles.trees.host.settle.content", lambda path, kind: read.append(path.name) or content(path, kind)
-    )
+
+    def noting(path: Path, kind: str) -> str:
+        read.append(path.name)
+        return content(path, kind)
+
+    monkeypatch.setattr("roles.trees.host.settle.content", noting)
     assert host.settle() == 0
     assert {"server", "liba.so.1"}.isdisjoint(read)
     assert {"build.log", "one.py"} <= {*read}
