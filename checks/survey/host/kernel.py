@@ -169,6 +169,7 @@ def bus() -> list[dict[str, str]]:
                 "bound": bound,
                 "minor": minor[1] if minor else "",
                 "way": os.path.realpath(path).removeprefix(ROOT),
+                "rendering": sorted(map(os.path.basename, glob.glob(f"{path}/drm/[cr]*"))),
             }
         )
     return found
