@@ -23,7 +23,8 @@ from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Refused
+from cli.ending import Failed as NotAsDeclared
+from cli.ending import Refused, Unreached
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import metrics_path, undisturbed
 from cli.tables import paragraph, show
@@ -125,14 +126,19 @@ def speed(
     interrupt = Interrupt()
     made: list[tuple[Speed, list[Compared]]] = []
     effort = QUICK if quick else Effort()
-    for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
-        if interrupt.asked:
-            break
-        done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
-        made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
-    if file:
-        told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
-        Path(file).write_text(json.dumps(told, indent=2) + "\n")
+    try:
+        for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
+            if interrupt.asked:
+                break
+            if boot and made[-1][0].ended:
+                continue  # what could not be measured is not restarted to be measured again
+            done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
+            made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
+    finally:
+        # whatever ends it, what came until then is told
+        if file:
+            told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
+            Path(file).write_text(json.dumps(told, indent=2) + "\n")
     for name in gone:
         click.echo(f"{name}: cannot be reached", err=True)
     if interrupt.asked:
@@ -146,7 +152,7 @@ def _restart(box: Box, instance: Instance) -> None:
     """Start an instance's engine anew, which takes until it has answered.
 
     Raises:
-        Unfit: it does not come up.
+        click.ClickException: it does not come up.
         Gone: the connection is gone.
     """
     say(f"{box.name}: {instance.name}: starting it anew")
@@ -154,7 +160,7 @@ def _restart(box: Box, instance: Instance) -> None:
     script = f"systemctl reset-failed {name} 2>/dev/null; systemctl restart {name}"
     answer = root.run(box.target, script)
     if answer.status:
-        raise Unfit(f"{instance.unit} does not come up again: {printable(answer.complaint)}")
+        raise NotAsDeclared(f"{box.name}: {instance.unit} does not come up again: {printable(answer.complaint)}")
 
 
 def _measured(
@@ -166,8 +172,10 @@ def _measured(
             if again:
                 _restart(box, instance)
             conditions = look(box, instance)
-        except (Unfit, Gone) as error:
+        except Unfit as error:
             raise Refused(f"{box.name}: {error}") from None
+        except Gone as error:
+            raise Unreached(f"{box.name}: {error}") from None
         made = Speed(box.name, instance, now, conditions, hottest=conditions.temperatures, quick=effort.quick)
         metrics = metrics_path(box, instance)
         room = instance.variant.capacity[1] if instance.variant.capacity else None
