@@ -33,7 +33,7 @@ COVERED = re.compile(r"/(proc|sys)/(?!self|[0-9]).+")
 # What CDI brings along with a card: the driver's programs, libraries, settings and sockets.
 DRIVER = re.compile(r".*(nvidia|libcuda|libnv|libGL|libEGL|libGLES|gsp_|vulkan|glvnd|egl|gbm)[^/]*|.*/nvidia.*")
 DEVICES = frozenset(f"/dev/{name}" for name in ("full", "null", "pts/ptmx", "random", "tty", "urandom", "zero"))
-OF_CARDS = re.compile(r"/dev/(nvidia(ctl|-uvm|-uvm-tools|-modeset)|nvidia-caps/.*|dri/.*)")
+OF_CARDS = re.compile(r"/dev/(nvidia(ctl|-uvm|-uvm-tools|-modeset)|nvidia-caps/.*)")
 SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 # What podman, and a shell before it, give to each container.
 USUAL = frozenset(("container", "HOSTNAME", "HOME", "PATH", "TERM"))
@@ -196,10 +196,12 @@ def test_namespaces(survey: Survey, found: Found, within: list[Process], restart
     why="without them it computes on the CPU, or not at all; another instance's card, or a disk, is not its to use",
 )
 def test_devices(survey: Survey, contained: Instance, found: Found, restart: str) -> None:
-    minors = [one.minor for one in survey.read(KERNEL).cards] if contained.cards else []
-    own = {f"/dev/nvidia{minor}" for index, minor in enumerate(minors) if index in contained.cards and minor}
+    cards = [one for index, one in enumerate(survey.read(KERNEL).cards) if index in contained.cards]
+    own = {f"/dev/nvidia{one.minor}" for one in cards if one.minor}
+    # a spec names them where the driver's module for screens is loaded
+    rendering = {f"/dev/dri/{name}" for one in cards for name in one.rendering}
     usual = [path for path in found.devices if path in DEVICES or (contained.cards and OF_CARDS.fullmatch(path))]
-    wrong = [path for path in found.devices if path not in usual and path not in own]
+    wrong = [path for path in found.devices if path not in (*usual, *own, *rendering)]
     wrong += [f"none of {path}" for path in sorted(own - {*found.devices})]
     wrong += [f"{path}, which is another device on the host" for path in found.forged]
     none(wrong, "the device files of its cards", f"{restart}, once `nvidia-ctk cdi list` has all cards")

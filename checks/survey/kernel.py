@@ -83,6 +83,8 @@ class BusDisplay:
     """The number of its device file; empty where the driver has it not."""
     way: str
     """sysfs's path of it: the ports that lead to it are in it."""
+    rendering: list[str]
+    """Its device files of the kernel's own graphics, below /dev/dri."""
 
 
 @dataclass(frozen=True)

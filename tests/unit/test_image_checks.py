@@ -76,7 +76,10 @@ FOUND = Container(
     forged=[],
 )
 # the second card on the bus has the first device file
-DISPLAYS = [BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, "") for at, minor in enumerate("1035")]
+DISPLAYS = [
+    BusDisplay(f"0000:0{at}:00.0", "10de:2204", "nvidia", minor, "", [f"card{at}", f"renderD{128 + at}"])
+    for at, minor in enumerate("1035")
+]
 ENGINE = process(10, PAYLOAD, DECLARED.command)
 CONMON = process(9, f"{GROUP}/runtime", exe="/usr/bin/conmon", spaces=SPACES, code=["file /usr/bin/conmon"])
 
@@ -187,6 +190,11 @@ WRONG: dict[str, tuple[Callable[[], dict[str, str]], str, str]] = {
     "an interface": (lambda: told(replace(FOUND, interfaces=["lo", "eth0"])), "I05", "the interface eth0"),
     "a disk": (lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/sda"])), "I06", "/dev/sda"),
     "a card less": (lambda: told(replace(FOUND, devices=CARDS[1:])), "I06", "none of /dev/nvidia0"),
+    "what renders on another's card": (
+        lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/renderD131"])),
+        "I06",
+        "/dev/dri/renderD131",
+    ),
     "another's card": (lambda: told(replace(FOUND, devices=[*FOUND.devices, "/dev/nvidia3"])), "I06", "/dev/nvidia3"),
     "another's card instead of its own": (
         lambda: told(replace(FOUND, devices=["/dev/nvidia3", *CARDS[1:]])),
@@ -211,6 +219,10 @@ def test_what_is_not_as_declared_is_one_red_check(what: str) -> None:
     found = look()
     assert list(found) == [identifier]
     assert said in found[identifier]
+
+
+def test_what_renders_on_its_own_cards_is_its_too() -> None:
+    assert told(replace(FOUND, devices=[*FOUND.devices, "/dev/dri/card0", "/dev/dri/renderD129"])) == {}
 
 
 def store(folder: Path, image: str = "i" * 64) -> Path:

@@ -151,7 +151,7 @@ def secure_boot() -> tuple[str, bool]:
     return said, any("already enrolled" in common.ended("mokutil", "--test-key", key, limit=5)[1] for key in there)
 
 
-def bus() -> list[dict[str, str]]:
+def bus() -> list[dict[str, object]]:
     """Display adapters of NVIDIA's on the PCI bus, and the ports that lead to them."""
     found = []
     for path in sorted(glob.glob(f"{ROOT}/sys/bus/pci/devices/*")):
@@ -169,6 +169,7 @@ def bus() -> list[dict[str, str]]:
                 "bound": bound,
                 "minor": minor[1] if minor else "",
                 "way": os.path.realpath(path).removeprefix(ROOT),
+                "rendering": sorted(map(os.path.basename, glob.glob(f"{path}/drm/[cr]*"))),
             }
         )
     return found
