@@ -39,6 +39,8 @@ RATES = (
 # Of the whole, the time that has to be left for tokens after the first one, or there is no rate of those; and of the
 # tokens that were asked for, those that have to come.
 WINDOW, EARLY = 0.05, 0.25
+# What is said of a prompt that there is no room for, by engines and by what is before them.
+TOO_LONG = ("HTTP status 400", "HTTP status 413")
 FASTEST = 1e9  # tokens a second, from which on a host tells tales
 STEADY = 0.05
 """Of the mean, the standard deviation from which on measurements are not steady (CV)."""
@@ -166,7 +168,7 @@ def measure(
         say: Told what is under way.
 
     Raises:
-        NoAnswer: the first request of all, or one of a part that has to be answered, is not.
+        NoAnswer: a request is not answered; a long prompt may be refused as too long.
     """
     say("counting tokens")
     counted = [ask(one(SENTENCE * sentences, ANSWER)) for sentences in SAMPLES]
@@ -189,9 +191,9 @@ def measure(
             if rung.failed:
                 made.absent = _why(rung)
                 yield made, rung
-                if part.name in ("narrative", "code"):
-                    raise NoAnswer(f"{part.name}: {made.absent}")
-                break
+                if part.name in PREFILLS and all(why.startswith(TOO_LONG) for why in rung.errors):
+                    break
+                raise NoAnswer(f"{part.name}: {made.absent}")
             if not warming:
                 made.add(rung)
             yield made, rung

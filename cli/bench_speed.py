@@ -23,7 +23,8 @@ from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Refused, lacking
+from cli.ending import Failed as NotAsDeclared
+from cli.ending import Refused, Unreached, lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import metrics_path, undisturbed
 from cli.tables import paragraph, show
@@ -125,14 +126,19 @@ def speed(
     interrupt = Interrupt()
     made: list[tuple[Speed, list[Compared]]] = []
     effort = QUICK if quick else Effort()
-    for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
-        if interrupt.asked:
-            break
-        done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
-        made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
-    if file:
-        told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
-        Path(file).write_text(json.dumps(told, indent=2) + "\n")
+    try:
+        for box, one, boot in [(box, one, boot) for box, one in pairs for boot in range(boots)]:
+            if interrupt.asked:
+                break
+            if boot and made[-1][0].ended:
+                continue  # what could not be measured is not restarted to be measured again
+            done = _measured(box, one, effort, interrupt, beside_others, again=boot > 0)
+            made.append((done, _kept(inventory, done, accept and boot == boots - 1)))
+    finally:
+        # whatever ends it, what came until then is told
+        if file:
+            told = {"schema": SCHEMA, "runs": [_as_json(*one) for one in made]}
+            Path(file).write_text(json.dumps(told, indent=2) + "\n")
     lacking(gone)
     if interrupt.asked:
         sys.exit(INTERRUPTED)
@@ -145,7 +151,7 @@ def _restart(box: Box, instance: Instance) -> None:
     """Start an instance's engine anew, which takes until it has answered.
 
     Raises:
-        Unfit: it does not come up.
+        click.ClickException: it does not come up.
         Gone: the connection is gone.
     """
     say(f"{box.name}: {instance.name}: starting it anew")
@@ -153,7 +159,7 @@ def _restart(box: Box, instance: Instance) -> None:
     script = f"systemctl reset-failed {name} 2>/dev/null; systemctl restart {name}"
     answer = root.run(box.target, script)
     if answer.status:
-        raise Unfit(f"{instance.unit} does not come up again: {printable(answer.complaint)}")
+        raise NotAsDeclared(f"{box.name}: {instance.unit} does not come up again: {printable(answer.complaint)}")
 
 
 def _measured(
@@ -165,8 +171,10 @@ def _measured(
             if again:
                 _restart(box, instance)
             conditions = look(box, instance)
-        except (Unfit, Gone) as error:
+        except Unfit as error:
             raise Refused(f"{box.name}: {error}") from None
+        except Gone as error:
+            raise Unreached(f"{box.name}: {error}") from None
         made = Speed(box.name, instance, now, conditions, hottest=conditions.temperatures, quick=effort.quick)
         metrics = metrics_path(box, instance)
         room = instance.variant.capacity[1] if instance.variant.capacity else None
@@ -209,23 +217,23 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     rows = compared(run, before.runs) if before and run.rates else []
     _tell(made, run, rows)
     if before is None and not accept:
-        say("nothing was accepted yet: --accept makes a run what later ones are compared with")
+        click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
         paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
     if accept and run.counts:
         page = page.accepting()
         starts = len({one.boot for one in page.accepted[-1].runs})
         runs = counted(len(page.accepted[-1].runs), "run")
-        say(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
+        click.echo(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
     elif accept:
-        say("not accepted: it is not whole, or others were served meanwhile")
+        click.echo("not accepted: it is not whole, or others were served meanwhile")
     book.write(place, whole.having(made.instance.name, page))
     return rows if run.counts else []
 
 
 def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
     beside = {row.name: row for row in rows}
-    say(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
+    click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
     table: list[tuple[str, ...]] = []
     for part in made.parts.values():
         for name, series in ((name, run.rates[name]) for name in part.rates if name in run.rates):
@@ -258,7 +266,7 @@ def _conditions(made: Speed) -> None:
             told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
             paragraph(f"on {', '.join(told)}", hang=4)
     else:
-        say("on the CPU")
+        click.echo("on the CPU")
     if isinstance(made.instance.variant.evidence, Published):
         paragraph(made.instance.variant.evidence.said, hang=4)
     if made.contaminated:

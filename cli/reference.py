@@ -193,6 +193,7 @@ def _alerts() -> str:
     for one in alerts(Limits(ttft_p99_s=2.0)):
         says = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), one.says)
         says = re.sub(r"\{\{ \$value[^}]*\}\}", "N", says)
+        says = re.sub(r"\{\{ if [^}]*\}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}", r"\1, or \2", says)
         rows.append((one.name, one.severity, says, f"{one.minutes} min" if one.minutes else "at once"))
     return _drawn(("Alert", "Severity", "Says", "After"), rows)
 

@@ -137,7 +137,8 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             "CertificateEnds",
             f"probe_ssl_earliest_cert_expiry - time() < {limits.certificate_days * DAY}",
             "warning",
-            f"{BOX}: the certificate of {{{{ $labels.door }}}} ends in {{{{ $value | humanizeDuration }}}}.",
+            f"{BOX}: the certificate of {{{{ $labels.door }}}} {{{{ if lt $value 0.0 }}}}has expired"
+            "{{ else }}ends in {{ $value | humanizeDuration }}{{ end }}.",
             5,
         ),
         Alert(

@@ -67,6 +67,10 @@ KEEPING = ("prometheus", "alertmanager")
 # Of the host's memory at most: what Prometheus has in it grows with the number of figures, of the others it does not.
 MEMORY = {"prometheus": "50%"}
 MEMORY_OF_OTHERS = "512M"
+# Files open at once, each client's connection among them: Prometheus keeps what it was told in many.
+FILES, FILES_OF_OTHERS = {"prometheus": 16384}, 1024
+# Who asks Prometheus at once: a Grafana has a handful of connections, and 512 are its own default.
+CLIENTS = 64
 # Whom their packages' scripts make, and leave behind (postinst and postrm of Debian 12).
 PACKAGED_USER = "prometheus"
 # What of the host is told: what alerts and dashboards ask for, and no collector that looks for programs or buses.
@@ -199,6 +203,9 @@ def _prometheus(rig: Rig, monitoring: Monitoring, server: Server) -> Service:
         f"--storage.tsdb.path={data(rig, 'prometheus')}",
         f"--storage.tsdb.retention.time={server.retention_days}d",
         f"--storage.tsdb.retention.size={server.size_gb}GB",
+        f"--web.max-connections={CLIENTS}",
+        # a client that says nothing is closed after that; 5 minutes by itself
+        "--web.read-timeout=1m",
     ]
     files = {
         f"{folder(rig)}/rules.yml": conf.rules(server, OWNED),
@@ -269,6 +276,7 @@ def _service(
         settings=[*files, *given.values()],
         data=data(rig, name) if name in KEEPING else "",
         memory=MEMORY.get(name, MEMORY_OF_OTHERS),
+        open_files=FILES.get(name, FILES_OF_OTHERS),
         whole_proc=name in ("node", "gpu"),
         cards=name == "gpu",
     )

@@ -30,7 +30,7 @@ def monitoring(rig: Rig) -> None:
         directories(name="Folders", paths=paths, ledger=rig.ledger)
         if rig.cards:
             made = exporter(rig)
-            works = f"{made.folder}/bin/python -I -c 'import pynvml, prometheus_client'"
+            works = f"{made.folder}/bin/python -I -c 'import pynvml'"
             environment(rig, made, rig.gpu_exporter, "what tells of cards", alone=f"{GPU_EXPORTER}-", works=works)
         if held := secrets(rig):
             credentials(name="Secrets of receivers", keys=held)

@@ -29,7 +29,7 @@ def here(machine: Machine) -> None:
 
 def test_the_drivers_checks_hold_here(here: None) -> None:
     files = [str(ROOT / f"checks/test_nvidia_{name}.py") for name in FILES]
-    words = ["-p", "tests.gpu.local", "-c", str(ROOT / "checks/pytest.ini"), "--inventory=here", *files]
+    words = ["-p", "tests.gpu.local", "-c", str(ROOT / "checks/pytest.ini"), "--inventory=here", "-v", *files]
     done = subprocess.run([sys.executable, "-m", "pytest", *words], capture_output=True, text=True, cwd=ROOT)
     print(done.stdout)
     found = dict(

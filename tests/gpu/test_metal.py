@@ -57,9 +57,10 @@ DRIFTS = {
     "an edited unit": (f"sed -i 's/^ProtectHome=.*/ProtectHome=no/' {FILE}; systemctl daemon-reload", "G01", ""),
 }
 # What is asked only of a driver or a toolkit that deploys bring, of bridges that are declared, of an engine that
-# compiles or says how it runs, or where packages, DKMS, a kernel of its own or the firmware's variables are there
+# compiles or says how it runs, of what watches other boxes, of a speed that was accepted, or where packages, DKMS, a
+# kernel of its own or the firmware's variables are there
 OF_DRIVERS = (*range(9, 18), *range(19, 23), 24, 28, 32, 33, 35, 36, 42, *range(44, 49))
-NOT_OURS = {"K01", "M11", "S14", "S15", *(f"N{number:02}" for number in OF_DRIVERS)}
+NOT_OURS = {"J01", "K01", "M11", "Q05", "Q06", "S14", "S15", *(f"N{number:02}" for number in OF_DRIVERS)}
 # What has to be among what is asked, whatever else is
 TRIED = {
     "L05",

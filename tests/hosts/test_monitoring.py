@@ -179,7 +179,7 @@ def test_a_box_with_cards_tells_of_them(lab: Lab, boot: Boot, first_run: FirstRu
     assert deploy(inventory).changed == []
     said = requests.get(f"http://{host.address}:9400/metrics", timeout=10).text
     assert "rigwright_gpus_declared 2.0" in said.splitlines()
-    assert int(host.run(f"ps -o rss= -p {main_pid(host, unit_name('gpu'))}")) < 40 * 1024
+    assert int(host.run(f"ps -o rss= -p {main_pid(host, unit_name('gpu'))}")) < 21 * 1024
     ours = checked(inventory, "--only", "Q01,Q02,Q03,Q04,Q07")
     assert {f"{one['id']} {one['part']} {one['found']}" for one in ours if one["verdict"] == "fail"} == set()
     assert {one["part"] for one in ours} == {"", "node", "gpu"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,10 +24,11 @@ from bench.speed import ANSWER, SENTENCE, Effort, Measured, NoAnswer, measure, p
 from checks.looking import Box
 from cli import bench_speed as verb
 from cli import main
+from cli.clients import Interrupt
 from rigwright.baseline import book
 from rigwright.baseline.run import Series
 from rigwright.operate.place import Place
-from roles.root import Answer
+from roles.root import Answer, Gone
 from tests.unit.chat_engine import KEY, ChatEngine
 from tests.unit.client_host import client_host
 from tests.unit.test_baseline import FINGERPRINT, run
@@ -260,6 +264,108 @@ def test_a_key_that_is_revoked_midway_leaves_what_came_until_then(timing: Timing
     assert "not complete: failed: code: HTTP status 401" in done.output
     (kept,) = book.read(tmp_path / "baselines/box1.json").page("chat").runs
     assert (kept.ended, kept.counts, len(kept.rates["narrative wall"].values)) == ("failed", False, 2)
+
+
+@pytest.mark.parametrize(
+    ("after", "part"),
+    [(8, "1 stream 100/500"), (9, "1 stream 100/500"), (12, "2 streams 100/500"), (17, "4 streams 100/500")],
+)
+def test_a_key_that_is_revoked_in_any_part_leaves_no_whole_run(
+    timing: Timing, tmp_path: Path, after: int, part: str
+) -> None:
+    """Two to count, three each for essay and code; a request has no room for a long prompt; two each of streams."""
+    done = timing(replace(quick(), fault="revoked", after=after), "--accept", f"--json={tmp_path / 'f.json'}")
+    assert done.exit_code == 1, done.output
+    assert f"not complete: failed: {part}: HTTP status 401" in done.output
+    assert "not accepted" in done.output
+    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    assert [(one.ended, one.counts) for one in page.runs] == [("failed", False)]
+    assert page.runs[0].rates["code wall"]
+    assert not json.loads((tmp_path / "f.json").read_text())["runs"][0]["complete"]
+
+
+@pytest.mark.parametrize(("why", "whole"), [("HTTP status 400: too long", True), ("HTTP status 401: no", False)])
+def test_a_long_prompt_may_be_too_long_and_nothing_else(why: str, whole: bool) -> None:
+    ask, _ = asked()
+
+    def refusing(one: Asked) -> Rung:
+        if one.prompts[0][0].count(SENTENCE) > 300:
+            return Rung(one.streams, 0.1, (), {why: 1}, 0.0)
+        made: Rung = ask(one)
+        return made
+
+    if whole:
+        made = {part.name: part for part, _ in measure(refusing, Effort(), None, lambda text: None)}
+        assert (made["prefill 10k"].absent, bool(made["4 streams 100/500"].rates)) == (why, True)
+    else:
+        with pytest.raises(NoAnswer, match="prefill 10k: HTTP status 401"):
+            list(measure(refusing, Effort(), None, lambda text: None))
+
+
+@pytest.mark.parametrize(("how", "status", "ended"), [("interrupt", 130, "interrupted"), ("loss", 3, "host lost")])
+def test_what_ends_it_midway_leaves_what_came_until_then(
+    timing: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, status: int, ended: str
+) -> None:
+    made: list[Interrupt] = []
+    begin = Interrupt.__init__
+    monkeypatch.setattr(Interrupt, "__init__", lambda self: (begin(self), made.append(self))[0])
+    engine = ChatEngine(first_s=0.005, gap_s=0)
+
+    def end() -> None:
+        # essay and code are there, and a stream is under way
+        while len(engine.asked) < 9:
+            if engine.over.wait(0.002):
+                return
+        if how == "interrupt":
+            made[0]._interrupted()
+        else:
+            os.kill(int((tmp_path / "host/pid").read_text()), signal.SIGKILL)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    done = timing(engine, "--boots=2", "--accept", f"--json={tmp_path / 'f.json'}")
+    thread.join()
+    assert done.exit_code == status, done.output
+    assert f"not complete: {ended}" in done.output
+    page = book.read(tmp_path / "baselines/box1.json").page("chat")
+    assert (page.runs[0].ended, page.runs[0].counts, page.accepted) == (ended, False, ())
+    assert len(page.runs[0].rates["code decode"].values) == 2
+    told = json.loads((tmp_path / "f.json").read_text())["runs"]
+    assert (told[0]["complete"], told[0]["run"]["ended"]) == (False, ended)
+    assert len(told) == 1
+    assert "restart" not in (tmp_path / "host/systemctl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (Unfit("does not run: deploy it first"), 2, "box1: does not run"),
+        (Gone("the connection is gone"), 3, "box1: the connection is gone"),
+    ],
+)
+def test_a_second_start_that_is_not_measured_leaves_the_first_one_in_the_file(
+    timing: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, said: str
+) -> None:
+    def restart(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(verb, "_restart", restart)
+    done = timing(quick(), "--boots=2", f"--json={tmp_path / 'f.json'}")
+    assert done.exit_code == status, done.output
+    assert said in done.output
+    (first,) = json.loads((tmp_path / "f.json").read_text())["runs"]
+    assert first["complete"]
+    assert len(book.read(tmp_path / "baselines/box1.json").page("chat").runs) == 1
+
+
+def test_an_instance_that_does_not_come_up_again_is_not_as_declared(timing: Timing, tmp_path: Path) -> None:
+    systemctl = tmp_path / "host/bin/systemctl"
+    failing = "printf 'it \\033[2J fails' >&2; exit 1"
+    systemctl.write_text(f'{systemctl.read_text()}[ "$1" != restart ] || {{ {failing}; }}\n')
+    done = timing(quick(), "--boots=2", f"--json={tmp_path / 'f.json'}")
+    assert done.exit_code == 1, done.output
+    assert "box1: rigwright-chat.service does not come up again: it \\x1b[2J fails" in done.output
+    assert len(json.loads((tmp_path / "f.json").read_text())["runs"]) == 1
 
 
 def test_quick_is_not_to_be_accepted(timing: Timing) -> None:

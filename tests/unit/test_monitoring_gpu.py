@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+
 import pytest
 
-from roles.monitoring.host.gpu import Cards, limits
+from roles.monitoring.host import gpu
+from roles.monitoring.host.gpu import CLIENTS, HEAD, Cards, Sample, Server, limits, page
 from tests.unit.stand_in_nvml import Card, StandInNvml
 
 
@@ -106,3 +117,122 @@ def test_without_a_driver_it_says_how_many_cards_there_should_be_and_finds_one_t
 
 def test_limits_are_one_a_card() -> None:
     assert limits("280,-,300") == [280, None, 300]
+
+
+def test_a_page_is_what_prometheus_reads_with_dcgms_types() -> None:
+    told = page(Cards(StandInNvml([Card(0), Card(1)]), [280, None]).samples()).splitlines()
+    assert told[:2] == ["# TYPE rigwright_gpus_declared gauge", "rigwright_gpus_declared 2.0"]
+    at = told.index("# TYPE DCGM_FI_DEV_POWER_USAGE gauge")
+    place = 'gpu="{0}",UUID="GPU-{0}",pci_bus_id="00000000:0{1}:00.0",device="nvidia{0}"'
+    name = 'modelName="NVIDIA GeForce RTX 3090"'
+    assert told[at + 1 : at + 3] == [
+        f"DCGM_FI_DEV_POWER_USAGE{{{place.format(n, n + 1)},{name}}} 120.5" for n in (0, 1)
+    ]
+    assert "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter" in told
+    kinds = [line for line in told if line.startswith("#")]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_what_a_card_calls_itself_breaks_no_line() -> None:
+    said = page([Sample("x", 1, (("modelName", 'a"} 1\n# EOF \\'),))])
+    assert said == '# TYPE x gauge\nx{modelName="a\\"} 1\\n# EOF \\\\"} 1.0\n'
+
+
+@contextmanager
+def served(told: str = "x 1.0\n", address: str = "127.0.0.1") -> Iterator[tuple[str, int]]:
+    """What answers, at its address."""
+    server = Server(address, 0, lambda: told)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield server.server_address[0], server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def asked(at: tuple[str, int], path: str = "/metrics", method: str = "GET") -> tuple[int, str, str]:
+    """Status, type and text of what is answered."""
+    connection = HTTPConnection(*at, timeout=5)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    found = (answer.status, answer.getheader("Content-Type") or "", answer.read().decode())
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_figures_are_at_metrics_and_nothing_is_anywhere_else(address: str) -> None:
+    with served(address=address) as at:
+        assert asked(at) == (200, gpu.FORMAT, "x 1.0\n")
+        assert asked(at, "/metrics?name[]=x")[0] == 200
+        assert asked(at, "/metrics", "HEAD") == (200, gpu.FORMAT, "")
+        assert asked(at, "/")[0] == 404
+        assert asked(at, "/metrics", "POST")[0] == 405
+
+
+@pytest.mark.parametrize("sent", [b"GET\r\n\r\n", b"\r\n\r\n", b"\xff\x00 \r\n\r\n", b"a" * 3 * HEAD], ids=repr)
+def test_what_is_no_request_is_closed_and_the_next_one_is_answered(sent: bytes) -> None:
+    with served() as at:
+        with socket.create_connection(at, timeout=5) as raw:
+            raw.sendall(sent)
+            with suppress(ConnectionResetError):  # what it sent had not all been read
+                assert raw.recv(100) == b""
+        assert asked(at)[0] == 200
+
+
+def test_who_says_nothing_or_takes_nothing_holds_one_place_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "PATIENCE", 1.5)
+    with served("x" * 20_000_000) as at:
+        began = time.monotonic()
+        silent = [socket.create_connection(at, timeout=5) for _ in range(CLIENTS - 1)]
+        taking_nothing = socket.create_connection(at, timeout=5)
+        taking_nothing.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        for one in silent:
+            one.sendall(b"GET /metrics")
+        with socket.create_connection(at, timeout=5) as beyond:
+            with suppress(ConnectionResetError):
+                assert beyond.recv(1) == b""
+            # at once, while the others still wait
+            assert time.monotonic() - began < 1.4
+        time.sleep(max(0.0, began + 1 - time.monotonic()))
+        for one in silent:
+            with suppress(OSError):  # a byte now and then does not make it longer
+                one.sendall(b" ")
+        time.sleep(max(0.0, began + 2.2 - time.monotonic()))
+        with socket.create_connection(at, timeout=5) as now:
+            now.sendall(b"HEAD /metrics HTTP/1.1\r\n\r\n")
+            assert now.recv(12) == b"HTTP/1.1 200"
+        for one in (*silent, taking_nothing):
+            one.close()
+
+
+def test_it_takes_little_memory(tmp_path: Path) -> None:
+    """By a stand-in for the driver's library; what the real one takes beside it, real cards tell."""
+    lines = ("from tests.unit.stand_in_nvml import StandInNvml", "__getattr__ = StandInNvml().__getattribute__", "")
+    (tmp_path / "pynvml.py").write_text("\n".join(lines))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    root = Path(gpu.__file__).parents[3]
+    command = [sys.executable, "-S", gpu.__file__, "--address=127.0.0.1", f"--port={port}", "--power-limits=280,-"]
+    process = subprocess.Popen(command, env={"PYTHONPATH": f"{tmp_path}:{root}"})
+    try:
+        until = time.monotonic() + 20
+        while True:
+            try:
+                status, _, told = asked(("127.0.0.1", port))
+                break
+            except OSError:
+                assert time.monotonic() < until
+                assert process.poll() is None
+                time.sleep(0.05)
+        assert status == 200
+        assert 'DCGM_FI_DEV_GPU_TEMP{gpu="1"' in told
+        (resident,) = (
+            int(line.split()[1])
+            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            if line.startswith("VmRSS:")
+        )
+        assert resident < 21 * 1024
+    finally:
+        process.kill()
+        process.wait()

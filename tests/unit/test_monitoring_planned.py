@@ -154,6 +154,9 @@ def test_each_service_has_a_user_of_its_own_and_listens_where_it_is_declared() -
         assert f"--web.listen-address={one.endpoint}\n" in one.unit
         assert f"SocketBindAllow=tcp:{one.at[1]}\n" in one.unit
         assert f"\nMemoryMax={'50%' if one.name == 'prometheus' else '512M'}\n" in one.unit
+        # clients are bounded, each by what its program has for it
+        assert f"\nLimitNOFILE={16384 if one.name == 'prometheus' else 1024}\n" in one.unit
+    assert " --web.max-connections=64 --web.read-timeout=1m " in texts["prometheus"]
     assert "--cluster.listen-address=\n" in f"{texts['alertmanager']}\n".replace(" --web", "\n--web")
     assert "IPAddressAllow=10.0.0.5/32\n" in texts["node"]
 

@@ -121,6 +121,13 @@ CASES = [
         {"box": "b", "door": "d:1"},
     ),
     Case(
+        "CertificateEnds",
+        {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': "60x120"},
+        "b: the certificate of d:1 has expired.",
+        {'probe_ssl_earliest_cert_expiry{box="b",door="d:1"}': f"{15 * 86400}x120"},
+        {"box": "b", "door": "d:1"},
+    ),
+    Case(
         "CheckRed",
         {'rigwright_check_failed{box="b",check="S01",level="high",part="chat"}': "1x120"},
         "b: check S01 (high) does not hold. chat",

@@ -1,1 +1,1 @@
-"""What runs on a host to tell of its cards: Python 3.10, nvidia-ml-py and prometheus-client."""
+"""What runs on a host to tell of its cards: Python 3.10 and nvidia-ml-py."""

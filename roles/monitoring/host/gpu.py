@@ -1,22 +1,33 @@
 """Tells of the host's NVIDIA cards, with the names and units of DCGM's exporter (its etc/default-counters.csv).
 
-Runs on the host, in an environment with nvidia-ml-py and prometheus-client. What a card does not tell is left out;
-while there is no driver, it says how many cards there should be, and tells of none.
+Runs on the host, in an environment with nvidia-ml-py and nothing else. What a card does not tell is left out; while
+there is no driver, it says how many cards there should be, and tells of none.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
+import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 MIB, MILLI = 1 << 20, 1000
 AGAIN = 10.0  # seconds until a driver that was not there is looked for again
+CLIENTS = 8  # at once: a Prometheus has one connection, and asks again where it is closed
+PATIENCE = 10.0  # seconds for a request, and for its answer to be taken
+HEAD = 8192  # bytes of a request at most
+FORMAT = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus's
+# What only grows, by DCGM's own list, and ours; the rest goes up and down.
+COUNTERS = {
+    *("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "rigwright_gpu_xid_events"),
+    *("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
+}
 # Bits of what holds a card's clocks down (nvml.h, nvmlClocksEventReason*); its power limit is no fault
 THROTTLED = {0x8: "hardware", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
 TIMEOUT = 10  # nvml.h, NVML_ERROR_TIMEOUT
@@ -72,7 +83,7 @@ class Cards:
             declared: The power limit of each card that there should be, W; None where that is left alone.
         """
         self.nvml, self.declared = nvml, declared
-        self.lock = threading.Lock()
+        self.lock, self.opening = threading.Lock(), threading.Lock()
         self.up = self.lost = False
         """Whether the driver's library is in use, and whether the driver has gone since: another one needs another."""
         self.events: Any = None
@@ -81,17 +92,20 @@ class Cards:
 
     def open(self) -> bool:
         """Have the driver's library, if there is a driver; returns whether there is."""
-        if not self.up:
+        with self.opening:  # who asks and who waits for errors may find the driver at the same time
+            if self.up:
+                return True
             try:
                 self.nvml.nvmlInit()
                 self.events = self.nvml.nvmlEventSetCreate()
-                self.up = True
             except self.nvml.NVMLError:
                 return False
-            for _, card in self._there():
-                with suppress(self.nvml.NVMLError):  # one that tells of no errors
-                    self.nvml.nvmlDeviceRegisterEvents(card, XID, self.events)
-        return True
+            self.up = True
+            with suppress(self.nvml.NVMLError):  # it has gone again
+                for _, card in self._there():
+                    with suppress(self.nvml.NVMLError):  # one that tells of no errors
+                        self.nvml.nvmlDeviceRegisterEvents(card, XID, self.events)
+            return True
 
     def _there(self) -> Iterator[tuple[int, Any]]:
         """Number and handle of each card that answers; one that has fallen off the bus does not."""
@@ -154,6 +168,105 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
+def page(samples: Iterable[Sample]) -> str:
+    """What cards tell, as Prometheus reads it: figures of a name together, below that name and its type."""
+    families: dict[str, list[str]] = {}
+    for one in samples:
+        kind = "counter" if one.name in COUNTERS else "gauge"
+        lines = families.setdefault(one.name, [f"# TYPE {one.name} {kind}\n"])
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in one.labels)
+        lines.append(f"{one.name}{f'{{{labels}}}' if labels else ''} {float(one.value)!r}\n")
+    return "".join(line for lines in families.values() for line in lines)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+class Answers(socketserver.BaseRequestHandler):
+    """One request and its answer, by hand: Python's own HTTP server takes megabytes for what nobody asks."""
+
+    request: socket.socket
+    server: Server
+
+    def handle(self) -> None:
+        """Read what is asked, within PATIENCE of all of it, and answer."""
+        try:
+            asked = self._head()
+            if asked is None:
+                return
+            method, path = asked
+            if path != "/metrics":
+                self._answer("404 Not Found", "text/plain", "figures are at /metrics\n", method)
+            elif method not in ("GET", "HEAD"):
+                self._answer("405 Method Not Allowed", "text/plain", "GET alone\n", method)
+            else:
+                self._answer("200 OK", FORMAT, self.server.told(), method)
+        except OSError:  # whoever asks has gone, or is too slow
+            return
+
+    def _head(self) -> tuple[str, str] | None:
+        """Method and path; None where there is no request within bounds."""
+        until, read = time.monotonic() + PATIENCE, b""
+        while b"\r\n\r\n" not in read:
+            if len(read) > HEAD or (left := until - time.monotonic()) <= 0:
+                return None
+            self.request.settimeout(left)
+            if not (more := self.request.recv(HEAD)):
+                return None
+            read += more
+        words = read.partition(b"\r\n")[0].decode("latin-1").split(" ")
+        return (words[0], words[1].partition("?")[0]) if len(words) == 3 else None
+
+    def _answer(self, status: str, kind: str, text: str, method: str) -> None:
+        body = text.encode()
+        lines = (f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close")
+        head = "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+        self.request.settimeout(PATIENCE)  # of all that is sent
+        self.request.sendall(head if method == "HEAD" else head + body)
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Answers a few at a time; who comes beyond them is closed."""
+
+    allow_reuse_address = daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(self, address: str, port: int, told: Callable[[], str]) -> None:
+        """Listen.
+
+        Args:
+            address: An IPv4 or IPv6 address.
+            port: A port there.
+            told: What is told; asked for by one thread at a time.
+
+        Raises:
+            OSError: somebody else listens there, or it is no address of this host.
+        """
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.room, self.asking, self.tell = threading.Semaphore(CLIENTS), threading.Lock(), told
+        super().__init__((address, port), Answers)
+
+    def told(self) -> str:
+        """What is told, now."""
+        with self.asking:
+            return self.tell()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Have a thread answer, if there is room for one more."""
+        if not self.room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+
 def limits(text: str) -> list[int | None]:
     """Power limits of cards, W, with commas between them; `-` where one is left alone."""
     return [None if one == "-" else int(one) for one in text.split(",")]
@@ -162,9 +275,6 @@ def limits(text: str) -> list[int | None]:
 def main() -> None:
     """Tell whoever asks, for as long as it runs."""
     import pynvml
-    from prometheus_client import CollectorRegistry, start_http_server
-    from prometheus_client.core import GaugeMetricFamily
-    from prometheus_client.registry import Collector
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", required=True)
@@ -172,19 +282,8 @@ def main() -> None:
     parser.add_argument("--power-limits", type=limits, required=True)
     given = parser.parse_args()
     cards = Cards(pynvml, given.power_limits)
-
-    class Told(Collector):
-        def collect(self) -> Iterator[GaugeMetricFamily]:
-            families: dict[str, GaugeMetricFamily] = {}
-            for one in cards.samples():
-                names = [name for name, _ in one.labels]
-                family = families.setdefault(one.name, GaugeMetricFamily(one.name, one.name, labels=names))
-                family.add_metric([value for _, value in one.labels], one.value)
-            yield from families.values()
-
-    registry = CollectorRegistry()
-    registry.register(Told())
-    start_http_server(given.port, addr=given.address, registry=registry)
+    server = Server(given.address, given.port, lambda: page(cards.samples()))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     while not cards.lost:
         if not cards.open() or not cards.wait(int(AGAIN * MILLI)):
             time.sleep(AGAIN)
