@@ -219,16 +219,16 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     rows = compared(run, before.runs) if before and run.rates else []
     _tell(made, run, rows)
     if before is None and not accept:
-        say("nothing was accepted yet: --accept makes a run what later ones are compared with")
+        click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
         paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
     if accept and run.counts:
         page = page.accepting()
         starts = len({one.boot for one in page.accepted[-1].runs})
         runs = counted(len(page.accepted[-1].runs), "run")
-        say(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
+        click.echo(f"accepted: {runs} of {counted(starts, 'start')} of the engine")
     elif accept:
-        say("not accepted: it is not whole, or others were served meanwhile")
+        click.echo("not accepted: it is not whole, or others were served meanwhile")
     book.write(place, whole.having(made.instance.name, page))
     made.gone = gone(before, run) if run.counts else []
     for name in made.gone:
@@ -247,7 +247,7 @@ def gone(before: book.Accepted | None, run: Run) -> list[str]:
 
 def _tell(made: Speed, run: Run, rows: list[Compared]) -> None:
     beside = {row.name: row for row in rows}
-    say(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
+    click.echo(f"\n{made.host}: {made.instance.name} ({made.instance.variant_name}), {made.date}")
     table: list[tuple[str, ...]] = []
     for part in made.parts.values():
         for name, series in ((name, run.rates[name]) for name in part.rates if name in run.rates):
@@ -280,7 +280,7 @@ def _conditions(made: Speed) -> None:
             told += [f"up to {hottest:g} \N{DEGREE SIGN}C"] if hottest is not None else []
             paragraph(f"on {', '.join(told)}", hang=4)
     else:
-        say("on the CPU")
+        click.echo("on the CPU")
     if isinstance(made.instance.variant.evidence, Published):
         paragraph(made.instance.variant.evidence.said, hang=4)
     if made.contaminated:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, get_args
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 
@@ -19,6 +20,26 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
     RENAMED: ClassVar[dict[str, str]] = {}
     """What a key was called in the version before -> its name."""
+
+
+class Written(Frozen):
+    """Base of what an inventory says in Python, which knows bytes beside text; pydantic takes the one for the other."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bytes(cls, value: object) -> object:
+        if _has_bytes(value):
+            raise ValueError("text, without b before its quotes")
+        return value
+
+
+def _has_bytes(value: object, depth: int = 8) -> bool:
+    """Whether there are some among what a value holds; deeper than anything is declared, the types refuse it."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return depth > 0 and any(_has_bytes(one, depth - 1) for one in value)
+    return isinstance(value, bytes | bytearray)
 
 
 @dataclass(frozen=True, order=True)
@@ -223,8 +244,11 @@ def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """The keys that are valid at a place inside a model."""
     current: object = model
     for part in loc:
-        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-            current = current.model_fields[str(part)].annotation
+        # what may be None, or be said in another way, is not a level of its own
+        held = list(_models(current)) if get_origin(current) in (Annotated, Union, UnionType) else []
+        inner = held[0] if len(held) == 1 else current
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and part in inner.model_fields:
+            current = inner.model_fields[str(part)].annotation
         else:
             arguments = getattr(current, "__args__", ())
             current = next((a for a in reversed(arguments) if a not in (Ellipsis, type(None))), None)

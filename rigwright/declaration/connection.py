@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from rigwright import files
 from rigwright.addresses import SshHost, TcpPort
 from rigwright.declaration import host_key
-from rigwright.problems import Frozen, Problem, of_validation, said, shown
+from rigwright.problems import Problem, Written, of_validation, said, shown
 from rigwright.types import PLAIN, matching
 
 LARGEST = 64 << 10  # bytes of a private key; one of RSA with 16384 bits has 13,000
@@ -28,7 +28,7 @@ def _host_key(value: str) -> str:
 _Path = Annotated[str, matching(rf"(?!-){PLAIN}{{1,4096}}", "a path, not beginning with a dash")]
 
 
-class Connection(Frozen):
+class Connection(Written):
     """How a rig is reached: keys of pyinfra's ("SSH connector" in its documentation), and one of ours."""
 
     ssh_hostname: SshHost = Field(default="", description="Address; default: the rig's name.")

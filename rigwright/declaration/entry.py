@@ -14,7 +14,7 @@ from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.gateway.entry import Gateway
 from rigwright.monitoring.entry import Monitoring
-from rigwright.problems import Frozen
+from rigwright.problems import Frozen, Written
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
     RISING,
@@ -194,7 +194,7 @@ CardEntry = Annotated[
 ]
 
 
-class RigEntry(Frozen):
+class RigEntry(Written):
     """One rig, as declared in an inventory."""
 
     cards: tuple[CardEntry, ...] = Field(

@@ -221,7 +221,7 @@ class _Watcher:
 
     def follow(self, test: str) -> bool:
         """Watch until the unit ends; whether it has not failed, and its result is there."""
-        with progress.task(self.host.name, self.unit, detached=True) as task:
+        with progress.task(self.host.name, self.unit.removeprefix("rw-job-"), detached=True) as task:
             files = Files(task)
             while True:
                 told = self.look()

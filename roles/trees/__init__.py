@@ -115,7 +115,8 @@ def recorded(rig: Rig, wanted: Desired) -> Generator[FunctionCommand, None, None
         host.noop("everything installed is as it was recorded")
         return
     for one in found.pending:
-        if one.what != "stale":
+        # what has just been installed has no record yet: this step makes it, and says so
+        if one.what not in ("stale", "unrecorded"):
             logger.info(f"{host.print_prefix}{one.tree}: {channel.said(one.where) or 'itself'} is {one.what}")
     words = ["/usr/bin/python3", "-I", "-S", "-B", "-c"]
     spec = json.dumps({**asked, "sealed": wanted.generation.digest}, sort_keys=True)

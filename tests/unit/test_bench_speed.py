@@ -152,7 +152,7 @@ def timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
             return Conditions(FINGERPRINT.model_copy(update=changes), boot * 12, (61.0,))
 
         for name, value in (
-            ("reach", lambda *_: ([Box("box1", rig(vllm(max_model_len=8192, max_num_seqs=4)), host)], [])),
+            ("reach", lambda *_: ([Box("box1", rig(vllm(max_model_len=8192, max_num_seqs=4)), host)], {})),
             ("alone", lambda *_: nullcontext(Lock())),
             ("metrics_path", lambda *_: "/metrics"),
             ("look", look),

@@ -127,7 +127,7 @@ def test_the_verb_says_it_of_each_host_and_ends_with_1_where_one_is_not_right(
 ) -> None:
     inventory = tmp_path / "rig.py"
     inventory.write_text("")
-    monkeypatch.setattr(lifecycle, "boxes", lambda *_: ([host.box("box1")], []))
+    monkeypatch.setattr(lifecycle, "boxes", lambda *_: ([host.box("box1")], {}))
     monkeypatch.setattr(lifecycle.interrupts, "end_at_once", lambda *_: None)
     monkeypatch.setattr(lifecycle.root, "run", lambda _, script, **__: host.box("box1")._run(script))
     done = CliRunner().invoke(lifecycle.stop, [str(inventory), "--all"])

@@ -68,7 +68,7 @@ def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
         found = [host.box(name) for name, host in hosts.items()]
         found.append(Box("plain", found[0].rig, None))
-        monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, [*gone, "plain too"]))
+        monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
         monkeypatch.setattr(root, "run", lambda target, *rest: said.append(rest) or target.answer(target, *rest))
         monkeypatch.setattr(Box, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin))
         done = CliRunner().invoke(verb.keys, [str(inventory), *words])

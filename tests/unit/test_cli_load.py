@@ -44,7 +44,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
 
     def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",), lock: Lock | None = None) -> Result:
         made = rig(*(vllm(name) for name in names))
-        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, host)], []))
+        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, host)], {}))
         monkeypatch.setattr(verb, "alone", lambda *_: nullcontext(lock or Lock()))
         monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
         with engine.up(tmp_path / "socket") as at:

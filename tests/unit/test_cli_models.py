@@ -46,7 +46,7 @@ def models(host: WeightHost, inventory: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def run(*words: str, beside: tuple[WeightHost, ...] = (), gone: tuple[str, ...] = (), answer: str = "") -> Result:
         found = [one.box(f"box{n}") for n, one in enumerate((host, *beside), 1)]
-        monkeypatch.setattr(verb, "boxes", lambda inventory, limit: (found, list(gone)))
+        monkeypatch.setattr(verb, "boxes", lambda inventory, limit: (found, dict.fromkeys(gone, "")))
         return CliRunner().invoke(verb.models, [str(inventory), *words], input=answer)
 
     return run
@@ -233,7 +233,7 @@ def test_what_names_no_model_is_refused_before_a_host_is_reached(
 
 
 def test_a_removal_where_no_host_is_in_reach_says_that(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([], ["box9"]))
+    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([], {"box9": ""}))
     done = CliRunner().invoke(verb.models, [str(inventory), "--remove", "org/name@ffffffffffff"])
     assert (done.exit_code, done.output) == (3, "box9: cannot be reached\n")
 

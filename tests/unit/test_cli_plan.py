@@ -49,7 +49,7 @@ class Looked(Box):
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, box: Box, *options: str) -> Any:
-    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([box], []))
+    monkeypatch.setattr(verb, "boxes", lambda inventory, limit: ([box], {}))
     return CliRunner().invoke(verb.plan, [str(__file__), *options])
 
 

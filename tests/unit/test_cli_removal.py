@@ -76,7 +76,7 @@ def test_what_goes_is_listed_before_it_is_asked_for(
 ) -> None:
     box.write("rig.py", RIG)
     looked = Looked("box", rig(), SimpleNamespace(**target))
-    monkeypatch.setattr(removal, "boxes", lambda inventory, limit: ([looked], []))
+    monkeypatch.setattr(removal, "boxes", lambda inventory, limit: ([looked], {}))
     monkeypatch.setattr(removal, "models", lambda *_: there)
     done = CliRunner().invoke(main, ["remove", str(box.inventory), *options], input="n\n")
     assert done.exit_code == 1

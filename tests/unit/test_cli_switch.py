@@ -98,14 +98,14 @@ class Operator:
     def text(self) -> str:
         return self.box.inventory.read_text()
 
-    def boxes(self, inventory: str, limit: str | None) -> tuple[list[checks.looking.Box], list[str]]:
+    def boxes(self, inventory: str, limit: str | None) -> tuple[list[checks.looking.Box], checks.looking.Gone]:
         self.looked += 1
         if self.serves is None:
-            return [], ["one"]
+            return [], {"one": "Connection refused"}
         scope: dict[str, Any] = {}
         exec(compile(self.text, inventory, "exec"), scope)
         data = dict(scope["rigs"])[str(limit)]
-        return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], []
+        return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], {}
 
     def deploy(self, wanted: Wanted) -> None:
         self.ran.append(wanted)

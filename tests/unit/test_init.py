@@ -266,7 +266,7 @@ def test_a_box_that_cannot_be_reached_is_one_line(
         port = listener.getsockname()[1]
     done = init(f"root@127.0.0.1:{port}")
     assert done.exit_code == 3
-    assert done.output.startswith(f"Error: cannot look at root@127.0.0.1:{port}: Could not connect (")
+    assert done.output.startswith(f"Error: cannot look at root@127.0.0.1:{port}: Connection refused (")
     assert done.output.count("\n") == 1
     assert "Traceback" not in capfd.readouterr().err
     assert not list(box.folder.glob("*.py"))

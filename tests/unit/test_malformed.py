@@ -78,6 +78,12 @@ CLASSES: dict[str, st.SearchStrategy[Change]] = {
         st.integers(2**64, 2**70),
         lambda one: {"driver": {"managed": True, "sysctl": {"vm.swappiness": one}}},
     ),
+    "bytes for a name": of("box.ssh_user", labels.map(str.encode), lambda one: {"ssh_user": one}),
+    "bytes for an address": of("box.ssh_hostname", addresses.map(str.encode), lambda one: {"ssh_hostname": one}),
+    "bytes in a list": of("box.no_proxy", addresses.map(str.encode), lambda one: {"no_proxy": [one]}),
+    "bytes in a table": of(
+        "box.mirrors", labels.map(lambda one: f"http://{one}/x".encode()), lambda one: {"mirrors": {"store": [one]}}
+    ),
     "a queue": of(
         "box.gateway.queue",
         huge,
@@ -174,6 +180,14 @@ def test_one_name_in_two_groups_is_refused_where_it_is_two_rigs(place: Box) -> N
     assert "rig.py: box: is declared twice" in load(one + other)
     assert load(one + "b = hosts({'box': E})\nc = ['box']\nd = a\n") == "valid"
     assert "is already the address of box" in load(one + "b = hosts({'box2': E})\n")
+
+
+@pytest.mark.parametrize("key", ["addres", "por", "modles"])
+def test_an_unknown_key_deep_in_an_entry_is_told_the_nearest_one(place: Box, key: str) -> None:
+    listener: dict[str, object] = {"address": "0.0.0.0", "port": 80, key: 1}
+    (line,) = lines(place, {"box": entry(gateway={"listeners": {"port": listener}})})
+    nearest = {"addres": "address", "por": "port", "modles": "models"}[key]
+    assert line.startswith(f'box.gateway.listeners.port.{key}: unknown key; did you mean "{nearest}"?')
 
 
 def test_a_mistake_in_keys_beside_the_rigs_is_told_once_and_where_it_stands(place: Box) -> None:

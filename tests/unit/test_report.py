@@ -135,7 +135,7 @@ def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
     def tell(*words: str, told: Report = REPORT, gone: tuple[str, ...] = (), **more: Any) -> Result:
         done = subprocess.CompletedProcess([], 1, json.dumps(asdict(told)), CANARY)
         monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
-        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, None)], list(gone)))
+        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, None)], dict.fromkeys(gone, "gone")))
         monkeypatch.setattr(
             gathering,
             "root",

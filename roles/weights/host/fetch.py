@@ -155,7 +155,8 @@ class Run:
 
     def _report(self) -> int:
         if not self.failures:
-            say(f"==> all {len(self.spec.files)} files are there")
+            count = len(self.spec.files)
+            say("==> the file is there" if count == 1 else f"==> all {count} files are there")
             return 0
         say(f"==> {len(self.failures)} of {len(self.spec.files)} files are missing")
         shared = set(self.failures.values())
