@@ -118,7 +118,7 @@ PACKAGES = Packages(
 FILES = Files([], 9, ["libcuda1", "linux-image-1"], [], [])
 SOUND = {"kernel": KERNEL, "boot": BOOT, "settings": SETTINGS, "packages": PACKAGES, "files": FILES}
 SOUND |= {
-    "rights": Rights([], []),
+    "rights": Rights([], [], [], [], []),
     "loader": Loader([], []),
     "ground": Ground([], [], [], [], [], Journal(True, [], {}, []), "", []),
 }
