@@ -186,7 +186,7 @@ def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
     assert (found["host"], found["reached"], found["why"], found["instances"]) == (
         "box",
         False,
-        "cannot be reached: Connection refused (port 1 of 127.0.0.1)",
+        f"cannot be reached: Connection refused (port {host.port} of 127.0.0.1)",
         [],
     )
 
