@@ -56,6 +56,6 @@ def surveyed(_target: object, scene: Scene) -> Survey:
 made = this_machine()
 take.take = surveyed
 backend.load = lambda _inventory, _limit: (None, {"local": Target()})
-backend.reach = lambda _state, _targets: []
+backend.reach = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: testinfra.get_host("local://")
 inventory.load = lambda _data: made

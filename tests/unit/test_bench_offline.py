@@ -190,7 +190,7 @@ def measuring(host: Serving, monkeypatch: pytest.MonkeyPatch) -> Measuring:
             return desired
 
     def run(*words: str) -> Result:
-        monkeypatch.setattr(verb, "reach", lambda *_: ([Found("box1", RIG, SimpleNamespace())], []))
+        monkeypatch.setattr(verb, "reach", lambda *_: ([Found("box1", RIG, SimpleNamespace())], {}))
         return CliRunner().invoke(main, ["bench", *words, __file__, "--instance=chat"])
 
     return run
