@@ -45,7 +45,7 @@ LIMIT = 180.0  # seconds without a byte: each of what is looked at here takes a 
 
 # look -> its script for a rig
 SCRIPTS: dict[str, Callable[[Rig], str]] = {
-    "served": lambda rig: state_script(rig.roots.config, rig.roots.software, rig.starts, rig.builds),
+    "served": lambda rig: state_script(rig.roots.config, rig.roots.software, rig.starts, rig.builds, rig.ledger),
     "stored": stored.script,
     "facts": lambda rig: render("probe/probe.sh.j2", **host_facts.questions(rig)),
     "driver_facts": driver_facts.script,

@@ -125,12 +125,12 @@ def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wante
             sys.exit(INTERRUPTED)
         text = printable(str(error))
         raise (Refused if text.startswith("refused: ") else Failed)(f"{box.name}: {text}") from None
+    click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.said}")
+    paragraph(_said(made, wanted), hang=2)
     if file:
         told = {"schema": SCHEMA, "date": now, "host": box.name, "instance": one.name, "variant": one.variant_name}
         told |= {"asked": vars(wanted), "told": made.model_dump()}
         put(file, json.dumps(told, indent=2) + "\n")
-    click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.said}")
-    paragraph(_said(made, wanted), hang=2)
 
 
 def _said(made: Throughput | Latency, wanted: Wanted) -> str:

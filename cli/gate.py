@@ -14,7 +14,7 @@ CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-# A style as we print it: colours and weight, and never what hides a text or blinks (ECMA-48, SGR 5, 6 and 8).
+# A style as we print it: colours and weight, and never what blinks or conceals (ECMA-48, SGR 5, 6 and 8).
 _CODE = r"(?:[0-479]|[2-9][0-9]|1[0-9]{2}|2[0-5][0-9])"
 STYLE = re.compile(rf"(\x1b\[(?:{_CODE}(?:;{_CODE})*)?m)")
 

@@ -14,6 +14,7 @@ import click
 from checks.looking import Box, Gone, boxes, each
 from checks.results import STATUS
 from cli.declared import named, rig_of
+from cli.ending import Unreached
 from cli.tables import say
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
@@ -128,15 +129,21 @@ def refuse_vanished(asked: Asked) -> None:
 
     Raises:
         click.ClickException: it is not there, and a host has keys.
+        Unreached: it is not there, and a host cannot be asked.
     """
     if asked.file.exists() or asked.file.is_symlink():
         return
-    found, _ = hosts_of(asked)
+    found, gone = hosts_of(asked)
     for box, one in zip(found, each(found, having_of), strict=True):
         if one.rows:
             raise click.ClickException(
                 f"{keyring.vanished(asked.file)}; {box.name} has {counted(len(one.rows), 'key')}"
             )
+    if gone:
+        away_from = ", ".join(gone)
+        raise Unreached(
+            f"{asked.file} is not there, and {away_from} cannot be asked for keys: --no-hosts begins a new one"
+        )
 
 
 def hosts_of(asked: Asked) -> tuple[list[Box], Gone]:

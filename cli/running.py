@@ -147,7 +147,7 @@ def _serving(target: Any, rig: Rig) -> str:
     """What a host serves after something failed on it, in words; empty where it does not say."""
     roots = rig.roots
     try:
-        script = live.state_script(roots.config, roots.software, rig.starts, rig.builds)
+        script = live.state_script(roots.config, roots.software, rig.starts, rig.builds, rig.ledger)
         found = live.parse(root.run(target, script, limit=MOMENT, whole=MOMENT).lines)
     except (ValueError, *root.BROKEN):
         return ""

@@ -25,7 +25,7 @@ from rigwright.serving.activation import goal
 from roles import root
 
 BEAT = 15.0  # seconds between two signs of life
-SILENCE = 60  # seconds without one after which the host ends the command: its connection was cut
+SILENCE = 120  # seconds without one after which the host ends the command; TCP itself gives up after 75
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

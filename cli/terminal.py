@@ -62,9 +62,11 @@ def _send(channel: Channel) -> None:
 
 
 def _copy(read: Callable[[int], bytes], into: IO[bytes]) -> None:
+    pool = gevent.get_hub().threadpool
     while part := read(PART):
-        into.write(part)
-        into.flush()
+        # who does not read what is written holds this stream up, and nothing else: signs of life go on
+        pool.apply(into.write, (part,))
+        pool.apply(into.flush)
 
 
 def _size() -> tuple[int, int]:

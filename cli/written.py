@@ -11,6 +11,9 @@ from pathlib import Path
 from cli.ending import Failed
 from rigwright.problems import printable
 
+# links there lead to what a process has open, and nobody but root can have put one there
+SYSTEMS_OWN = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+
 
 def put(path: str | Path, text: str) -> None:
     """Write a file in one step; a link of that name is replaced, and what it points at stays as it is.
@@ -24,8 +27,7 @@ def put(path: str | Path, text: str) -> None:
     try:
         with suppress(FileNotFoundError):
             mode = os.lstat(place).st_mode
-            # /dev/stdout is a link to what it is, which nobody but root can have put there
-            if not stat.S_ISREG(mode) and (not stat.S_ISLNK(mode) or place.is_relative_to("/dev")):
+            if not stat.S_ISREG(mode) and (not stat.S_ISLNK(mode) or place.parent in SYSTEMS_OWN):
                 place.write_text(text)
                 return
         _replace(place, text)
@@ -38,12 +40,18 @@ def _replace(place: Path, text: str) -> None:
     made, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
     beside = Path(name)
     try:
-        with open(made, "w") as file:
+        with open(made, "w", encoding="utf-8") as file:
             file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        beside.chmod(0o666 & ~mask)
+        if place.is_file() and not place.is_symlink():
+            there = place.stat()
+            with suppress(PermissionError):
+                os.chown(beside, there.st_uid, there.st_gid)
+            beside.chmod(stat.S_IMODE(there.st_mode) & 0o777)
+        else:
+            mask = os.umask(0)
+            os.umask(mask)
+            beside.chmod(0o666 & ~mask)
         beside.replace(place)
-    except OSError:
+    except BaseException:
         beside.unlink(missing_ok=True)
         raise

@@ -30,7 +30,8 @@ def base(rig: Rig, facts: HostFacts) -> None:
         rig.credentials: ("700", "root", "root"),
     }
     if not facts.ledger_whole:
-        ended(name="End the ledger's last line", path=rig.ledger)
+        known = [*(f"user {name}" for name in rig.users), *(f"dir {path}" for path in folders)]
+        ended(name="End the ledger's last line", path=rig.ledger, known=known)
     directories(
         name="Folders",
         paths={path: wanted for path, wanted in folders.items() if path not in foreign},

@@ -70,6 +70,8 @@ def why(error: BaseException) -> str:
             return printable("; ".join(places))[:LONGEST]
         if isinstance(cause, Refused):
             return printable(str(cause))
+        if isinstance(cause, paramiko.PasswordRequiredException):
+            return "the private key has a passphrase: add it to ssh-agent"
         if isinstance(cause, paramiko.AuthenticationException):
             return printable(f"{_login(error)} ({_plain(cause)})")[:LONGEST]
         if isinstance(cause, TimeoutError):

@@ -61,13 +61,15 @@ class Found:
 
 
 def was_given(found: Found, none: str) -> bool:
-    """Whether a host has keys, and they are those that it was given: what else lies there is to be taken away.
+    """Whether a host has keys, and none but those that it was given: what else lies there is to be taken away.
+
+    What it was given is not known between a boot and the router's start, and after keys could not be given.
 
     Args:
         found: What it has.
         none: SHA-256 of no keys.
     """
-    return found.keys not in ("", none) and found.keys == found.keys_given
+    return found.keys not in ("", none) and found.keys_given in ("", found.keys)
 
 
 # somebody may have named a file there as they like

@@ -195,7 +195,7 @@ class Served:
         return next((unit_state for unit_state in known if unit_state.started_from == process.started_from), None)
 
 
-def state_script(config: str, software: str, starts: str, builds: str) -> str:
+def state_script(config: str, software: str, starts: str, builds: str, ledger: str) -> str:
     """The shell script that tells what a host serves, and what lies there of what was installed.
 
     Args:
@@ -203,6 +203,7 @@ def state_script(config: str, software: str, starts: str, builds: str) -> str:
         software: That of installations.
         starts: That of what instances have said at their first start.
         builds: That of what is being installed.
+        ledger: The file that lists what we put there.
     """
     return render(
         "generation/state.sh.j2",
@@ -210,6 +211,7 @@ def state_script(config: str, software: str, starts: str, builds: str) -> str:
         software=software,
         starts=starts,
         builds=builds,
+        ledger=ledger,
         installers=INSTALLERS,
         meta=META,
         proven=PROVEN,

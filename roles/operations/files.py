@@ -172,19 +172,28 @@ def directories(paths: Mapping[str, tuple[str, str, str]], ledger: str) -> Gener
 
 
 @operation()
-def ended(path: str) -> Generator[StringCommand, None, None]:
-    """End the last line of a file that lost its end: what is written next would be part of that line.
+def ended(path: str, known: Sequence[str]) -> Generator[StringCommand, None, None]:
+    """Put right the last line of a file that lost its end: what is written next would be part of that line.
+
+    It stays where it is a whole one, and goes where it may be the beginning of another: what a full disk has cut off
+    may name more than it was to name.
 
     + path: the file
+    + known: lines that are whole
 
     **Example:**
 
     .. code:: python
 
-        ended(name="End the ledger's last line", path="/var/lib/x/owned")
+        ended(name="End the ledger's last line", path="/var/lib/x/owned", known=["user x"])
     """
     # asked again: what was cut off and goes on may have ended it
-    yield StringCommand(*('[ -z "$(tail -c 1', QuoteString(path), ')" ] || echo >>', QuoteString(path)))
+    script = (
+        'file=$1; shift; [ -n "$(tail -c 1 "$file")" ] || exit 0; last=$(tail -n 1 "$file"); '
+        'for whole; do [ "$last" != "$whole" ] || { echo >> "$file"; exit; }; done; '
+        'sed -i \'$d\' "$file" && sync "$file"'
+    )
+    yield StringCommand("sh -c", QuoteString(script), "ended", QuoteString(path), *map(QuoteString, known))
 
 
 @operation()

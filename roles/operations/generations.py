@@ -45,9 +45,9 @@ READ_LINES = 5000  # of those, where a cause is looked for
 class ServedNow(FactBase[Served]):
     """What the host serves, in one command."""
 
-    def command(self, config: str, software: str, starts: str, builds: str) -> Question:
+    def command(self, config: str, software: str, starts: str, builds: str, ledger: str) -> Question:
         """templates/generation/state.sh.j2."""
-        return Question(state_script(config, software, starts, builds))
+        return Question(state_script(config, software, starts, builds, ledger))
 
     def process(self, output: list[str]) -> Served:
         """Read what it tells."""
@@ -79,7 +79,12 @@ def look(rig: Rig) -> Served:
         Unanswered: that is not known.
     """
     found: Served | None = host.get_fact(
-        ServedNow, config=rig.roots.config, software=rig.roots.software, starts=rig.starts, builds=rig.builds
+        ServedNow,
+        config=rig.roots.config,
+        software=rig.roots.software,
+        starts=rig.starts,
+        builds=rig.builds,
+        ledger=rig.ledger,
     )
     if found is None:
         raise Unanswered(f"{host.name}: what it serves is not known")

@@ -11,8 +11,6 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-import pytest
-
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot
@@ -132,7 +130,6 @@ BAD = {
 }
 
 
-@pytest.mark.all_only
 def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     evil = Evil(lab, host, tmp_path / "box")

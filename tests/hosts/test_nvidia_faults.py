@@ -78,7 +78,6 @@ def red(box: Box) -> set[str]:
     return box.red() - {"N17", "N28"}
 
 
-@pytest.mark.all_only
 @one_release("debian-13")
 def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path, subtests: pytest.Subtests) -> None:
     box, old = undriven, OLD[undriven.system]

@@ -63,6 +63,10 @@ class HostFolder:
         return self.root / "etc"
 
     @property
+    def ledger(self) -> Path:
+        return self.root / "owned"
+
+    @property
     def software(self) -> Path:
         return self.root / "opt"
 
@@ -114,7 +118,13 @@ class HostFolder:
     def look(self) -> Served:
         """What the state script finds."""
         done = self.sh(
-            state_script(str(self.config), str(self.software), str(self.config / "starts"), str(self.config / "build"))
+            state_script(
+                str(self.config),
+                str(self.software),
+                str(self.config / "starts"),
+                str(self.config / "build"),
+                str(self.ledger),
+            )
         )
         assert done.returncode == 0, done.stderr
         return served.parse(done.stdout.splitlines())

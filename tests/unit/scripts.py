@@ -365,7 +365,11 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "started": lambda: generated("started"),
     "settle": lambda: generated("settle"),
     "state": lambda: state_script(
-        "/etc/rigwright", "/opt/rigwright", "/var/lib/rigwright/starts", "/var/lib/rigwright/build"
+        "/etc/rigwright",
+        "/opt/rigwright",
+        "/var/lib/rigwright/starts",
+        "/var/lib/rigwright/build",
+        "/var/lib/rigwright/owned",
     ),
     "activate": lambda: activate(Activation((CODE,), (CHAT,), ()), ("rigwright-old.service",)),
     "activate after cards are free": lambda: activate(

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,11 +55,26 @@ def test_a_file_whose_content_is_not_told_is_refused() -> None:
         Entries().read(telling(("there", "/srv/x", "81a4", "root", "root")))
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("dir /a", "dir /a\n"), ("dir /a\n", "dir /a\n"), ("", "")])
-def test_a_last_line_that_lost_its_end_gets_it_once(tmp_path: Path, text: str, wanted: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("tree /b\nuser rigwright-a", "tree /b\nuser rigwright-a\n"),
+        ("tree /b\ndir /a", "tree /b\ndir /a\n"),
+        ("dir /a\n", "dir /a\n"),
+        ("tree /opt", ""),
+        ("dir /a\ntree /opt", "dir /a\n"),
+        ("dir /a\npackage gcc", "dir /a\n"),
+        ("dir /a\nuser rigwright", "dir /a\n"),
+        ("", ""),
+    ],
+)
+def test_a_last_line_that_lost_its_end_stays_where_it_is_whole(tmp_path: Path, text: str, wanted: str) -> None:
     ledger = tmp_path / "the owned"
     ledger.write_text(text)
+    ledger.chmod(0o600)
+    operation: Any = ended
     for _ in range(2):
-        (command,) = ended._inner(path=str(ledger))
+        (command,) = operation._inner(path=str(ledger), known=["user rigwright-a", "dir /a"])
         subprocess.run(["sh", "-c", command.get_raw_value()], check=True)
-    assert ledger.read_text() == wanted
+        assert ledger.read_text() == wanted
+    assert ledger.stat().st_mode & 0o777 == 0o600

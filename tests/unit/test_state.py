@@ -126,6 +126,15 @@ def test_engines_tools_and_keys_that_are_whole_are_found(host: HostFolder) -> No
     assert host.look().folders == {str(path) for path in whole}
 
 
+def test_what_a_job_had_begun_is_found_and_what_somebody_has_put_beside_it_is_not(host: HostFolder) -> None:
+    ours = [host.software / "engines/ours", host.software / "engines/.making-ours", host.config / "build/ours"]
+    for path in (*ours, host.software / "engines/somebodys", host.software / "engines/.making-somebodys"):
+        path.mkdir(parents=True)
+    host.ledger.write_text("".join(f"tree {path}\n" for path in ours[:2]))
+    host.says(fails="--quiet is-active rw-job-ours.service\n--quiet is-active rw-job-somebodys.service\n")
+    assert host.look().folders == {str(path) for path in ours}
+
+
 def test_what_systemd_knows_is_read(host: HostFolder) -> None:
     (host.config / "current").symlink_to("generations/4")
     (host.config / "activating").write_text("3 4\n")

@@ -22,6 +22,20 @@ def test_a_file_is_written_in_one_step_with_the_usual_mode(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_file_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("one")
+    file.chmod(0o600)
+    put(file, "two")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("two", 0o600)
+
+
+def test_what_is_no_text_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        put(tmp_path / "a.json", "\ud800")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("dangling", [False, True])
 def test_a_link_is_replaced_and_what_it_points_at_stays(tmp_path: Path, dangling: bool) -> None:
     other = tmp_path / "authorized_keys"

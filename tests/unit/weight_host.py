@@ -107,7 +107,11 @@ class WeightHost(Shelf):
         return served.parse(
             self.run_script(
                 state_script(
-                    str(self.config), str(self.folder / "opt"), str(self.folder / "starts"), str(self.folder / "build")
+                    str(self.config),
+                    str(self.folder / "opt"),
+                    str(self.folder / "starts"),
+                    str(self.folder / "build"),
+                    str(self.folder / "owned"),
                 )
             ).stdout.splitlines()
         )

@@ -20,7 +20,7 @@ from tests.hosts.support import check, deploy, plan, red
 from tests.hosts.toy import SERVER
 from tests.locks import lock_text
 
-pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 GREETING = """it's "a" \\ $HOME %n ${X} ; `date` 5 > 4 & {"json": [1, 2]} ünï"""
 SETTINGS = {"name": "a b", "deep": {"list": [1, "%", "$$"]}}
 # a dash would put its slice into that of another
