@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rigwright.problems import printable
-
 TIMEOUT = 20  # seconds; seen on two H200, a question takes less than one
 FORMAT = "--format=csv,noheader,nounits"
 # A field that the driver does not know makes a whole question fail: these are known to each that serves here. The
@@ -165,6 +163,11 @@ def apps(status: int, stdout: str, stderr: str = "") -> tuple[App, ...]:
     return tuple(found)
 
 
+def _spelt(text: str) -> str:
+    """A text without what a terminal obeys. By Python alone: hosts run this module by itself, too."""
+    return text.encode("unicode_escape").decode()
+
+
 def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
     """The lines that nvidia-smi printed.
 
@@ -180,7 +183,7 @@ def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
     words = [line for line in [*lines, *stderr.splitlines()] if line.strip() and not ROW.match(line)]
     if status != 0:
         raise ValueError(
-            f"nvidia-smi reports: {printable(words[0].strip())}" if words else f"nvidia-smi ended with status {status}"
+            f"nvidia-smi reports: {_spelt(words[0].strip())}" if words else f"nvidia-smi ended with status {status}"
         )
     if NO_DEVICES in lines:
         raise ValueError(f"nvidia-smi reports: {NO_DEVICES}")
@@ -195,7 +198,7 @@ def fields(line: str, count: int) -> list[str]:
     """
     found = [field.strip() for field in line.split(",", count - 1)]
     if len(found) != count or not ROW.match(line):
-        raise ValueError(f"nvidia-smi reports: {printable(line)}")
+        raise ValueError(f"nvidia-smi reports: {_spelt(line)}")
     return found
 
 
@@ -209,9 +212,7 @@ def _gpu(line: str) -> Gpu:
     bus = said["pci.bus_id"]
     for field in ("uuid", "driver_version", "compute_cap", "persistence_mode", "name"):
         if said[field].startswith("[") and said[field] not in UNSAID:
-            raise ValueError(
-                f"nvidia-smi reports {printable(said[field])} for the card at {printable(bus_address(bus))}"
-            )
+            raise ValueError(f"nvidia-smi reports {_spelt(said[field])} for the card at {_spelt(bus_address(bus))}")
 
     def count(field: str) -> int | None:
         return _count(said[field], field, bus)
@@ -243,6 +244,6 @@ def _count(text: str, what: str, bus: str) -> int | None:
         return None
     if not re.fullmatch(r"[0-9]{1,15}", text):
         raise ValueError(
-            f"nvidia-smi reports {printable(text) or 'nothing'} for {what} of the card at {printable(bus_address(bus))}"
+            f"nvidia-smi reports {_spelt(text) or 'nothing'} for {what} of the card at {_spelt(bus_address(bus))}"
         )
     return int(text)
