@@ -11,7 +11,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
-from rigwright.problems import printable
+from rigwright.text import printable
 
 NUMBERS = (
     "port",

@@ -13,6 +13,8 @@ from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from rigwright.text import printable as printable
+
 
 class Frozen(BaseModel):
     """Base of everything read from a file: immutable, and a key it does not know is a mistake."""
@@ -98,11 +100,6 @@ def _renames(model: type[Frozen]) -> bool:
     for one in every:
         every += [inner for kinds in _within(one).values() for inner in kinds if inner not in every]
     return any(one.RENAMED for one in every)
-
-
-def printable(line: str) -> str:
-    """A line whose newlines and escape codes are spelt: they would break it, or write on the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 class Invalid(Exception):

@@ -165,7 +165,7 @@ def test_a_maker_that_dies_before_the_index_leaves_the_earlier_one_whole(
 
     with monkeypatch.context() as patched:
         patched.setattr(collect, "text", die)
-        assert maker.bundle().exit_code == 1
+        assert maker.bundle().exit_code == 130
     assert maker.read() == before
     assert {row.path for row in maker.bundled().rows} == FILES | {DEB.replace("g++_1.0", "g++_1.1") for DEB in DEBS}
 

@@ -120,7 +120,8 @@ def test_a_host_out_of_reach_is_in_json_too(box: Box, host: Sshd) -> None:
     done = health(box, "--json")
     assert done.returncode == 3
     (found,) = json.loads(done.stdout)
-    assert (found["name"], found["verdict"], found["why"]) == ("box", "not reached", "cannot be reached")
+    why = f"cannot be reached: Connection refused (port {host.port} of 127.0.0.1)"
+    assert (found["name"], found["verdict"], found["why"]) == ("box", "not reached", why)
 
 
 def test_an_instance_that_is_not_there_is_refused(box: Box, host: Sshd) -> None:
