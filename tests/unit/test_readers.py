@@ -40,7 +40,7 @@ ELSEWHERE = {
     "rigwright/engines/image/originals.py": "tests/unit/test_image_patched.py: a store of containers' own",
     "rigwright/engines/vllm/asked.py": "the catalogue's options, judged before",
     "rigwright/engines/vllm/judge.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
-    "rigwright/engines/vllm/offline_program.py": "what vLLM's bench has written beside it; who reads its line: test_bench_offline.py",
+    "rigwright/engines/vllm/offline_program.py": "test_bench_offline.py: what a bench has written",
     "rigwright/engines/vllm/reserved.py": "the catalogue's options: tests/unit/test_vllm_flags.py",
     "rigwright/gateway/given.py": "tests/unit/test_parsers.py",
     "rigwright/host/channel.py": "tests/unit/test_channel.py: every bytes",
