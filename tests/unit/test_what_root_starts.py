@@ -56,7 +56,16 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         ("etc/pam.d/common-session", "session optional pam_exec.so quiet /var/tmp/x"),
         ("etc/network/interfaces", "iface lo inet loopback\n  post-up /var/tmp/x"),
         ("etc/systemd/system/x.service", "[Service]\nExecStartPre=-/var/tmp/x"),
-        ("etc/systemd/user/x.service.d/y.conf", "[Service]\nExecStart=@/var/tmp/x y"),
+        ("etc/systemd/system/x.service.d/y.conf", "[Service]\nExecStart=@/var/tmp/x y"),
+        ("etc/systemd/system/x.service", "[Service]\nUser=www-data\nExecStart=/opt/own\nExecStartPre=-+/var/tmp/x"),
+        ("etc/systemd/system/x.service", "[Service]\nUser=www-data\nExecStart=!/var/tmp/x"),
+        ("etc/systemd/system/x.service", "[Service]\nUser=www-data\nUser=0\nExecStart=/var/tmp/x"),
+        ("etc/systemd/system/x.service", "[Service]\nUser=www-data\nUser=\nExecStart=/var/tmp/x"),
+        ("etc/systemd/system/x@root.service", "[Service]\nUser=%i\nExecStart=/var/tmp/x"),
+        (
+            "etc/systemd/system/x.service",
+            "[Service]\nUser=a\nPermissionsStartOnly=true\nExecStartPre=/var/tmp/x\nExecStart=/var/tmp/y",
+        ),
         ("usr/share/dbus-1/system-services/x.service", "[D-BUS Service]\nExec=/var/tmp/x\nUser=root"),
         ("etc/profile.d/x.sh", "export PATH=/var/tmp:$PATH"),
         ("root/.bashrc", "alias ls='/var/tmp/x'"),
@@ -79,11 +88,36 @@ def test_a_program_that_anybody_could_put_there_is_told(write: Write, tmp_path: 
         ("etc/logrotate.d/x", "/var/tmp/x {\n  weekly\n}"),
         ("etc/profile.d/x.sh", "[ -r /var/tmp/x ] && export PATH=/opt:$PATH"),
         ("etc/systemd/system/x.service", "[Service]\nWorkingDirectory=/var/tmp\nExecStart=/opt/own /var/tmp/x"),
+        ("etc/systemd/system/x.service", "[Service]\nUser=www-data\nExecStart=/var/tmp/x\nExecStop=!!/var/tmp/x"),
+        ("etc/systemd/system/x.service", "[Service]\nDynamicUser=yes\nExecStart=/var/tmp/x"),
+        ("etc/systemd/system/x@.service", "[Service]\nUser=%i\nExecStart=/var/tmp/x"),
+        ("etc/systemd/user/x.service", "[Service]\nExecStart=/var/tmp/x"),
+        ("usr/share/dbus-1/system-services/x.service", "[D-BUS Service]\nExec=/var/tmp/x\nUser=www-data"),
     ],
 )
 def test_what_root_alone_has_put_there_and_what_a_program_reads_is_not(write: Write, file: str, text: str) -> None:
     write(file, f"{text}\n")
     assert [*commands.loose()] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"usr/lib/systemd/system/x.service": "User=a", "etc/systemd/system/x.service.d/y.conf": ""}, False),
+        ({"usr/lib/systemd/system/x@.service": "User=a", "etc/systemd/system/x@1.service.d/y.conf": ""}, False),
+        ({"usr/lib/systemd/system/x.service": "", "etc/systemd/system/x.service.d/y.conf": ""}, True),
+        ({"etc/systemd/system/x.service": "", "etc/systemd/system/x.service.d/y.conf": "User=a"}, False),
+        ({"etc/systemd/system/x.service": "User=a", "etc/systemd/system/x.service.d/y.conf": "User=root"}, True),
+        ({"etc/systemd/system/x.service": "User=a", "etc/systemd/system/service.d/y.conf": "User=second"}, True),
+    ],
+)
+def test_as_whom_a_unit_runs_is_what_its_files_come_to(write: Write, files: dict[str, str], told: bool) -> None:
+    write("etc/passwd", "root:x:0:0::/root:/bin/sh\nsecond:x:0:0::/root:/bin/sh\n")
+    for name, text in files.items():
+        # the last of them is what is in /etc
+        write(name, f"[Service]\n{text}\nExecStart=/var/tmp/x\n")
+    # a packaged unit is not looked into, what is added to it is
+    assert bool([*commands.loose()]) == told
 
 
 def test_who_can_change_a_program_is_named(write: Write, tmp_path: Path) -> None:

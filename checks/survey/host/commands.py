@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, dpkg, jobs
+from checks.survey.host import common, dpkg, jobs, runas
 
 ROOT = ""  # a test has a folder for a host
 # Folders of what obeys lines of a form of its own -> where in a line the program's path begins
@@ -33,11 +33,12 @@ FORMS: dict[str, re.Pattern[str]] = {
     "/usr/share/dbus-1/system-services": re.compile(r"Exec=(.*)"),
     "/etc/dbus-1/system-services": re.compile(r"Exec=(.*)"),
     **{
-        f"{folder}/systemd/{kind}": re.compile(r"Exec(?:Start|Stop|Reload|Condition)\w*\s*=\s*[-+!@:|]*(.*)")
+        f"{folder}/systemd/system": re.compile(r"Exec(?:Start|Stop|Reload|Condition)\w*\s*=\s*[-+!@:|]*(.*)")
         for folder in ("/etc", "/run", "/usr/local/lib")
-        for kind in ("system", "user")
     },
 }
+# Those that may say as whom; what is for users' own managers is not root's
+UNITS = re.compile(r"/systemd/system$|/system-services$")
 # Scripts that root's shell reads, or root runs
 SHELL = (
     *("/var/spool/cron/atjobs", "/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly"),
@@ -80,9 +81,10 @@ def started() -> Iterator[tuple[Path, set[str]]]:
     for place, form in FORMS.items():
         for path in few(place):
             text = (common.begin(path) if path.is_file() else "").replace("\\\n", " ")
+            lines = common.lines(text)
             found = {
                 program
-                for line in common.lines(text)
+                for line in (runas.root(path, lines, ROOT) if UNITS.search(place) else lines)
                 if not line.lstrip().startswith(("#", ";"))
                 for match in form.findall(line.strip())
                 for program in programs(match if isinstance(match, str) else match[-1])
