@@ -47,12 +47,19 @@ SHELL = (
     *("/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-pre-up.d", "/etc/network/if-post-down.d"),
     *("/etc/kernel", "/etc/initramfs-tools", "/etc/networkd-dispatcher", "/etc/NetworkManager/dispatcher.d"),
 )
-# What starts the program that comes after it
+# What starts the program that comes after it, by its name or its path
 BEFORE = {
     *("exec", "sudo", "nice", "ionice", "nohup", "env", "setsid", "time", "command", "then", "else", "do", "if", "!"),
-    *("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/env", "/bin/dash", "/usr/bin/sh", "/usr/bin/bash"),
-    *("python3", "/usr/bin/python3", "perl", "/usr/bin/perl", ".", "source", "chroot", "timeout", "flock", "{", "("),
+    *("sh", "bash", "dash", "python3", "perl", ".", "source", "chroot", "timeout", "flock", "{", "("),
 }
+SYSTEMS = re.compile(r"(?:/usr)?/s?bin/")
+# Those of them that take one word more before it: a file to lock, a folder to be in
+PLACED = ("flock", "chroot")
+# Those of them that take a line of a shell's instead, and how they are told so
+SHELLS, SAID = ("sh", "bash", "dash", "flock"), re.compile(r"-[a-z]*c")
+OPTION = re.compile(r"-|[A-Za-z_]\w*=|[0-9.]+[smhd]?$")
+# What a branch of `case` begins with
+CASE = re.compile(r"\s*[^()|\s]+(?:\s*\|\s*[^()|\s]+)*\)")
 ENDS = re.compile(r"&&|\|\||[;|&]")
 PATHS = re.compile(r"(?:export\s+)?PATH=(\S+)")
 ALIAS = re.compile(r"alias\s+[^=\s]+=(.*)")
@@ -132,21 +139,28 @@ def searched(line: str) -> Iterator[str]:
 
 def programs(line: str) -> Iterator[str]:
     """Absolute paths of programs that a line of a shell's starts."""
-    alias = ALIAS.match(line)
-    for part in ENDS.split(alias[1] if alias else line):
+    alias, case = ALIAS.match(line), CASE.match(line)
+    for part in ENDS.split(alias[1] if alias else line[case.end() if case else 0 :]):
         try:
             words = shlex.split(part, comments=True)
         except ValueError:
             words = part.split()
-        while words and (
-            words[0] in BEFORE or re.match(r"[A-Za-z_]\w*=|-", words[0]) or re.fullmatch(r"[0-9.]+[smh]?", words[0])
-        ):
-            inner = words[1] if words[0] == "-c" and len(words) > 1 else ""
-            words = words[1:]
-            if inner and inner != line:
-                yield from programs(inner)
-        if words and words[0].startswith("/"):
-            yield words[0]
+        starter, waits, inside = "", False, ""
+        for number, word in enumerate(words):
+            if starter in SHELLS and SAID.fullmatch(word):
+                said = "".join(words[number + 1 : number + 2])
+                yield from (f"{inside}{one}" for one in (programs(said) if said != line else ()))
+                break
+            if OPTION.match(word):
+                continue
+            if waits:
+                waits, inside = False, word.rstrip("/") if starter == "chroot" else inside
+            elif (name := SYSTEMS.sub("", word, count=1)) in BEFORE:
+                starter, waits = name, name in PLACED
+            elif not (word.endswith(")") and line.count(")") > line.count("(")):  # as in `case`
+                if word.startswith("/"):
+                    yield f"{inside}{word.rstrip(')')}"
+                break
 
 
 def others(program: str) -> str:
