@@ -78,6 +78,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         ("etc/profile.d/x.sh", "export PATH=/var/tmp:$PATH"),
         ("root/.bashrc", "alias ls='/var/tmp/x'"),
         ("etc/logrotate.d/x", "/var/log/x {\n  postrotate\n    /var/tmp/x\n  endscript\n}"),
+        # that is for the files alone: logrotate runs its scripts as root again
+        ("etc/logrotate.d/x", "/var/log/x {\n  su www-data adm\n  postrotate\n    /var/tmp/x\n  endscript\n}"),
         ("etc/crypttab", "c /dev/sdz none luks,keyscript=/var/tmp/x"),
     ],
 )
@@ -148,12 +150,44 @@ def test_who_can_change_a_program_is_named(write: Write, tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("group", "gid", "told"),
+    [
+        ("staff:x:50:", 50, False),
+        ("staff:x:50:root", 50, False),
+        ("staff:x:50:alice", 50, True),
+        ("alice:x:1000:", 1000, True),
+        ("root:x:0:alice", 0, False),
+        ("other:x:51:", 50, True),
+    ],
+)
+def test_a_group_that_nobody_is_in_changes_nothing(
+    write: Write, tmp_path: Path, group: str, gid: int, told: bool
+) -> None:
+    write("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n")
+    write("etc/group", f"{group}\n")
+    write("usr/local/bin/own", mode=0o755)
+    os.chown(tmp_path / "usr/local", 0, gid)
+    (tmp_path / "usr/local").chmod(0o2775)
+    write("etc/crontab", "@reboot root /usr/local/bin/own\n")
+    assert [one["text"] for one in commands.loose()] == (
+        ["/usr/local/bin/own: /usr/local has mode 2775"] if told else []
+    )
+
+
+def test_a_job_of_ats_is_its_owners(write: Write, tmp_path: Path) -> None:
+    write("var/spool/cron/atjobs/a1", "#!/bin/sh\n/var/tmp/x\n")
+    os.chown(write("var/spool/cron/atjobs/a2", "#!/bin/sh\n/var/tmp/x\n"), 1, 1)
+    assert [one["file"] for one in commands.loose()] == [str(tmp_path / "var/spool/cron/atjobs/a1")]
+
+
 def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: Path) -> None:
     digest = hashlib.md5(b"#!/bin/sh\n", usedforsecurity=False).hexdigest()
-    rows = "".join(f" /etc/{name} {digest}\n" for name in ("cron.daily/a", "cron.daily/b", "a.conf", "cron.daily/gone"))
+    rows = "".join(f" /etc/{name} {digest}\n" for name in ("cron.daily/a", "cron.daily/b", "cron.d/a", "a.conf", "cron.daily/gone"))
     write("var/lib/dpkg/status", f"Package: a\nStatus: install ok installed\nConffiles:\n{rows}\n")
     write("etc/cron.daily/a", "#!/bin/sh\n")
     write("etc/cron.daily/b", "#!/bin/sh\ntrue\n")
+    write("etc/cron.d/a", "# mine\n")
     write("etc/a.conf", "mine\n")
     assert [*commands.changed()] == [{"file": "/etc/cron.daily/b", "text": "not as a brought it"}]
 

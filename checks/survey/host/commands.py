@@ -39,9 +39,10 @@ FORMS: dict[str, re.Pattern[str]] = {
 }
 # Those that may say as whom; what is for users' own managers is not root's
 UNITS = re.compile(r"/systemd/system$|/system-services$")
+AT = "/var/spool/cron/atjobs"
 # Scripts that root's shell reads, or root runs
 SHELL = (
-    *("/var/spool/cron/atjobs", "/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly"),
+    *(AT, "/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly"),
     *("/etc/rc.local", "/etc/init.d", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/update-motd.d"),
     *("/root/.bashrc", "/root/.profile", "/root/.bash_profile", "/root/.bash_login", "/root/.ssh/rc", "/etc/ssh/sshrc"),
     *("/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-pre-up.d", "/etc/network/if-post-down.d"),
@@ -52,7 +53,7 @@ BEFORE = {
     *("exec", "sudo", "nice", "ionice", "nohup", "env", "setsid", "time", "command", "then", "else", "do", "if", "!"),
     *("sh", "bash", "dash", "python3", "perl", ".", "source", "chroot", "timeout", "flock", "{", "("),
 }
-SYSTEMS = re.compile(r"(?:/usr)?/s?bin/")
+SYSTEMS = re.compile(r"^(?:/usr)?/s?bin/")
 # Those of them that take one word more before it: a file to lock, a folder to be in
 PLACED = ("flock", "chroot")
 # Those of them that take a line of a shell's instead, and how they are told so
@@ -67,8 +68,9 @@ SCRIPT = re.compile(
     r"^\s*(?:(?:pre|post)rotate|(?:first|last)action|preremove)\s*$(.*?)^\s*endscript", re.MULTILINE | re.DOTALL
 )
 ROTATED = ("/etc/logrotate.d", "/etc/logrotate.conf")
-# Packages' own scripts that root runs, where those lie that an administrator may change, and seldom does
-SCRIPTS = re.compile(r"/etc/(?:cron[.](?:d|hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
+# Packages' own scripts that root runs, where those lie that an administrator may change, and seldom does; when a job
+# runs he does change, and what a line in /etc/cron.d starts is looked at anyway
+SCRIPTS = re.compile(r"/etc/(?:cron[.](?:hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
 MANY = 3000  # files that are looked at
 
 
@@ -100,6 +102,9 @@ def started() -> Iterator[tuple[Path, set[str]]]:
                 yield path, found
     for place in SHELL:
         for path in few(place):
+            # one of at's is its owner's
+            if place == AT and path.lstat().st_uid != 0:
+                continue
             said = [line.strip() for line in common.lines(common.begin(path))]
             found = {one for line in said if line[:1] != "#" for one in (*programs(line), *searched(line))}
             if found:
@@ -184,6 +189,14 @@ def others(program: str) -> str:
                 name = str(one).removeprefix(ROOT) or "/"
                 if seen.st_uid != 0:
                     return f"{name} is {common.named(pwd.getpwuid, seen.st_uid)}'s"
-                if seen.st_mode & 0o002 or (seen.st_mode & 0o020 and seen.st_gid != 0):
+                if seen.st_mode & 0o002 or (seen.st_mode & 0o020 and shared(seen.st_gid)):
                     return f"{name} has mode {stat.S_IMODE(seen.st_mode):o}"
     return ""
+
+
+def shared(gid: int) -> bool:
+    """Whether somebody else than root is in a group; one that is in no list here may be a directory's, with members."""
+    users = [row for row in common.rows(f"{ROOT}/etc/passwd", 7) if row[2] != "0"]
+    groups = [row for row in common.rows(f"{ROOT}/etc/group", 4) if row[2] == str(gid)]
+    members = {name for row in groups for name in row[3].split(",")} - {"", "root"}
+    return gid != 0 and (not groups or bool(members) or any(row[3] == str(gid) for row in users))
