@@ -279,6 +279,17 @@ def test_who_is_as_good_as_root_is_told(write: Write, file: str, text: str, told
     assert [told in one["text"] for one in found] == ([True] if told else [])
 
 
+@pytest.mark.parametrize(("uid", "comer", "told"), [(998, "", True), (998, "own", False), (1_200_000, "", False)])
+def test_people_and_who_deploys_may_be_root(
+    write: Write, monkeypatch: pytest.MonkeyPatch, uid: int, comer: str, told: bool
+) -> None:
+    write("etc/passwd", f"own:x:{uid}:{uid}::/:/bin/sh\n")
+    write("etc/group", "sudo:x:27:own\n")
+    write("etc/sudoers.d/own", "own ALL=(ALL) NOPASSWD: ALL\n")
+    monkeypatch.setattr(sshd, "comer", lambda pid: (comer, ""))
+    assert len([*rights.accounts(), *rights.sudo()]) == (2 if told else 0)
+
+
 def test_programs_with_capabilities_and_modes_for_later_are_told(write: Write, tmp_path: Path) -> None:
     capable = write("usr/bin/capable", mode=0o755)
     os.setxattr(capable, "security.capability", bytes.fromhex("0100000280000000000000000000000000000000"))

@@ -33,8 +33,6 @@ YES = re.compile(r"Result\s*[.]\s*YES|[\"']yes[\"']")
 ASKED = re.compile(r"subject\s*[.]")
 # Who is in one of these gets at all that root does, without being asked for a password of root's
 ROOTS = ("root", "sudo", "wheel", "admin", "disk", "shadow", "kmem", "docker", "lxd", "incus-admin")
-PEOPLE = range(1000, 65534)
-"""Ids of accounts of people; those of services are below."""
 RULE = re.compile(r"(\S+)\s+\S+\s*=.*NOPASSWD:\s*ALL\b")
 # Where a file that is laid at a boot is obeyed by root
 OBEYED = re.compile(
@@ -102,11 +100,12 @@ def merged() -> Iterator[dict[str, str]]:
                 yield jobs.told(path, "systemd takes it for settings at each boot")
 
 
-def services() -> dict[str, int]:
-    """Accounts of services, and nobody, with their ids."""
-    rows = [line.split(":") for line in common.lines(common.read(ETC / "passwd") or "")]
-    found = {row[0]: int(row[2]) for row in rows if len(row) == 7 and row[2].isdecimal()}
-    return {name: uid for name, uid in found.items() if uid and uid not in PEOPLE}
+def services() -> set[str]:
+    """Accounts of services, and nobody, without the one that has logged in to look: people may have any id from 1000
+    on that a directory gives them, and who deploys is meant to be root.
+    """
+    found = {row[0]: int(row[2]) for row in common.rows(ETC / "passwd", 7) if row[2].isdecimal()}
+    return {name for name, uid in found.items() if 0 < uid < 1000 or uid == 65534} - {sshd.comer(os.getpid())[0]}
 
 
 def accounts() -> Iterator[dict[str, str]]:
