@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -290,16 +292,101 @@ def test_people_and_who_deploys_may_be_root(
     assert len([*rights.accounts(), *rights.sudo()]) == (2 if told else 0)
 
 
-def test_programs_with_capabilities_and_modes_for_later_are_told(write: Write, tmp_path: Path) -> None:
-    capable = write("usr/bin/capable", mode=0o755)
-    os.setxattr(capable, "security.capability", bytes.fromhex("0100000280000000000000000000000000000000"))
-    write("var/lib/dpkg/statoverride", "root root 4755 /usr/bin/later\nroot crontab 2755 /usr/bin/crontab\n")
-    found = rights.look({})["programs"]
-    assert isinstance(found, list)
-    assert {one["text"] for one in found} == {
-        "has capabilities",
-        "dpkg-statoverride has mode 4755 for its next version",
-    }
+SETUID, NET_RAW, NICE = 1 << 7, 1 << 13, 1 << 23
+
+
+@pytest.mark.parametrize(
+    ("version", "permitted", "inherited", "told"),
+    [
+        (2, SETUID, 0, True),
+        (2, NET_RAW | SETUID, 0, True),
+        (2, NET_RAW, SETUID, True),
+        (2, 1 << 39, 0, True),
+        (1, NET_RAW, 0, True),
+        (2, NET_RAW | NICE | 1 << 10 | 1 << 14, NET_RAW, False),
+        (3, NET_RAW, 0, False),
+        (3, SETUID, 0, True),
+    ],
+)
+def test_capabilities_that_make_somebody_root_are_told(
+    write: Write, monkeypatch: pytest.MonkeyPatch, version: int, permitted: int, inherited: int, told: bool
+) -> None:
+    low, high = (1 << 32) - 1, 32
+    sets = (permitted & low, inherited & low, permitted >> high, inherited >> high)
+    data = struct.pack("<5I", version << 24 | 1, *sets)[: 12 if version == 1 else 20] + b"\0" * 4 * (version == 3)
+    path = str(write("usr/bin/capable", mode=0o755))
+    # a kernel takes no other version from whoever is root here
+    monkeypatch.setattr(os, "listxattr", lambda one: ["security.capability"] if one == path else [])
+    monkeypatch.setattr(os, "getxattr", lambda one, name: data)
+    assert [one["text"] for one in rights.programs()] == (["has capabilities"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "told"),
+    [
+        ("a", "setcap cap_setuid+ep /usr/bin/own\n", False),
+        ("a:amd64", "setcap cap_setuid+ep /usr/bin/own\n", False),
+        ("a", "rm -f /usr/lib/own\n", True),
+        ("a", "setcap cap_setuid+ep /usr/bin/own-other\n", True),
+        ("a", "setcap cap_setuid+ep /usr/bin/own.1\n", True),
+        ("a-more", "setcap cap_setuid+ep /usr/bin/own\n", True),
+    ],
+)
+def test_capabilities_are_a_packages_where_it_sets_them(
+    write: Write, tmp_path: Path, script: str, text: str, told: bool
+) -> None:
+    path = write("usr/bin/own", mode=0o755)
+    os.setxattr(path, "security.capability", struct.pack("<5I", 2 << 24 | 1, SETUID, 0, 0, 0))
+    write("var/lib/dpkg/info/a.list", f"{path}\n")
+    write(f"var/lib/dpkg/info/{script}.postinst", text)
+    assert bool([*rights.programs()]) == told
+
+
+@pytest.mark.parametrize(
+    ("line", "mode", "script", "told"),
+    [
+        ("root root 4755 /usr/bin/own", 0o755, "", True),
+        ("root crontab 2755 /usr/bin/own", 0o755, "", False),
+        ("root root 4755 /bin/own", 0o4755, "", False),
+        ("root adm 4750 /bin/own", 0o4750, "", False),
+        ("root adm 4750 /bin/own", 0o755, "", True),
+        ("root adm 4750 /usr/lib/x/own", 0o4755, "", False),
+        ("root adm 4755 /usr/lib/x/own", 0o4755, "", True),
+        ("root adm 4750 /usr/lib/x/gone", 0o4755, "", True),
+        ("root root 4755 /usr/bin/own", 0o755, "dpkg-statoverride --update --add root root 4755 /usr/bin/own\n", False),
+        ("root root 4755 /usr/bin/own", 0o755, "useradd own\n", True),
+    ],
+)
+def test_modes_for_later_that_open_a_program_are_told(
+    write: Write, line: str, mode: int, script: str, told: bool
+) -> None:
+    path = write("usr/lib/x/own" if "/x/" in line else "usr/bin/own", mode=mode)
+    write("var/lib/dpkg/info/a.list", f"{path}\n/usr/bin/own\n")
+    write("var/lib/dpkg/info/a.postinst", script)
+    write("var/lib/dpkg/statoverride", f"{line}\n")
+    assert ["dpkg-statoverride" in one["text"] for one in rights.programs()] == ([True] if told else [])
+
+
+def test_what_is_mounted_is_not_looked_at(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "usr/bin/share").mkdir(parents=True)
+    write("usr/bin/shell", mode=0o4755)
+    real = os.scandir
+
+    class Entry:
+        def __init__(self, one: os.DirEntry[str]) -> None:
+            self.one, self.path, self.is_file = one, one.path, one.is_file
+
+        def stat(self, *, follow_symlinks: bool) -> os.stat_result:
+            assert self.one.name != "share", "its server may be gone"
+            return self.one.stat(follow_symlinks=follow_symlinks)
+
+    @contextmanager
+    def entries(folder: str) -> Iterator[list[Entry]]:
+        with real(folder) as found:
+            yield [Entry(one) for one in found]
+
+    monkeypatch.setattr(os, "scandir", entries)
+    assert [one["text"] for one in rights.programs()] == ["mode 4755"]
 
 
 @pytest.mark.parametrize(

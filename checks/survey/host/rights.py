@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ HELD = (
 )
 VAR = Path("/var/lib")
 CAPABLE = "security.capability"
+# Those of which none makes anybody root: NET_BIND_SERVICE, NET_RAW, IPC_LOCK, SYS_NICE
+HARMLESS = 1 << 10 | 1 << 13 | 1 << 14 | 1 << 23
 # Credentials that systemd's own services take (systemd.system-credentials(7))
 TAKEN = ("tmpfiles.extra", "sysusers.extra", "sysctl.extra", "fstab.extra", "systemd.extra-unit", "udev.rules")
 # A module that says yes, where nobody is asked after it
@@ -158,30 +161,60 @@ def laid() -> Iterator[dict[str, str]]:
 
 def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
-    found: dict[str, str] = {}
+    modes: dict[str, str] = {}
+    given: dict[str, tuple[str, str]] = {}
     for folder in HELD:
         with suppress(OSError), os.scandir(folder) as entries:
             for one in entries:
                 with suppress(OSError):
+                    # the folder says what it is: a look at a mount point waits for a server that is gone
+                    if not one.is_file(follow_symlinks=False):
+                        continue
                     seen = one.stat(follow_symlinks=False)
-                    if not stat.S_ISREG(seen.st_mode) or not seen.st_mode & 0o111:
+                    if not seen.st_mode & 0o111:
                         continue
                     if seen.st_mode & stat.S_ISUID and seen.st_uid == 0:
-                        found[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}"
-                    elif CAPABLE in os.listxattr(one.path):
-                        found[one.path] = "has capabilities"
+                        modes[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}"
+                    elif capable(one.path):
+                        given[one.path] = "setcap", "has capabilities"
+    there = {path.removeprefix(dpkg.ROOT) for path in modes}
     for line in common.lines(common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""):
         words = line.split()
         if len(words) == 4 and words[0] == "root" and re.fullmatch("4[0-7]{3}", words[2]):
-            found.setdefault(words[3], f"dpkg-statoverride has mode {words[2]} for its next version")
-    owned = dpkg.owners(found)
-    for path, what in found.items():
-        # one that came with its mode has none by hand, and what a package gives it names it when it is set up
-        if path not in owned or (not what.startswith("mode") and not _given(owned[path], path)):
+            path = words[3]
+            if there.isdisjoint(dpkg.names(path)) and not closes(path, int(words[2], 8)):
+                given[path] = "dpkg-statoverride", f"dpkg-statoverride has mode {words[2]} for its next version"
+    owned = dpkg.owners({**modes, **given})
+    # one that came with its mode has none by hand
+    yield from (jobs.told(Path(path), what) for path, what in modes.items() if path not in owned)
+    for path, (tool, what) in given.items():
+        if path not in owned or not _gives(owned[path], path, tool):
             yield jobs.told(Path(path), what)
 
 
-def _given(package: str, path: str) -> bool:
-    """Whether what a package runs when it is set up names a file."""
-    scripts = Path(f"{dpkg.ROOT}{dpkg.ADMIN}/info").glob(f"{package}*.postinst")
-    return any(os.path.basename(path) in (common.read(one) or "") for one in scripts)
+def capable(path: str) -> bool:
+    """Whether a program has capabilities by which somebody gets at what is root's (linux/capability.h)."""
+    try:
+        data = os.getxattr(path, CAPABLE)
+    except OSError:
+        return False
+    if len(data) < 20 or data[3] not in (2, 3):
+        return True
+    _, low, low_kept, high, high_kept = struct.unpack_from("<5I", data)
+    return bool((low | low_kept | (high | high_kept) << 32) & ~HARMLESS)
+
+
+def closes(path: str, mode: int) -> bool:
+    """Whether a mode only keeps some from a program that runs as root anyway."""
+    with suppress(OSError):
+        seen = os.lstat(f"{dpkg.ROOT}{path}")
+        return bool(seen.st_mode & stat.S_ISUID) and seen.st_uid == 0 and not mode & 0o001
+    return False
+
+
+def _gives(package: str, path: str, tool: str) -> bool:
+    """Whether what a package runs when it is set up names a file, and the tool that it gives it rights with."""
+    info = Path(f"{dpkg.ROOT}{dpkg.ADMIN}/info")
+    name = re.compile(rf"(?<![\w.+-]){re.escape(os.path.basename(path))}(?![\w+-]|[.]\w)")
+    texts = [common.read(one) or "" for one in (info / f"{package}.postinst", *info.glob(f"{package}:*.postinst"))]
+    return any(tool in text and name.search(text) for text in texts)
