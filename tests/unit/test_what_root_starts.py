@@ -270,6 +270,28 @@ def test_who_asks_is_who_logged_in_whatever_he_has_become(tmp_path: Path, monkey
         ("etc/tmpfiles.d/a.conf", "d /var/cache/a\nf+ /etc/cron.d/x 0644 - - - x\n", "f+ /etc/cron.d/x"),
         ("etc/sysusers.d/a.conf", "u a - -\nu z 0 - /root /bin/sh\n", "u z 0"),
         ("etc/sudo.conf", "Plugin sudoers_policy /opt/x.so\n", "Plugin sudoers_policy /opt/x.so"),
+        (
+            "etc/polkit-1/localauthority/50-local.d/a.pkla",
+            "[a]\nIdentity=unix-user:*\nAction=org.a.b\nResultAny=no\n[b]\nIdentity=unix-user:x\nResultAny=yes\n",
+            "",
+        ),
+        (
+            "etc/polkit-1/localauthority/50-local.d/a.pkla",
+            "[a]\nIdentity=unix-user:*\nAction=org.freedesktop.color-manager.create-device;"
+            "org.freedesktop.login1.suspend-multiple-sessions\nResultActive=yes\n",
+            "",
+        ),
+        (
+            "etc/polkit-1/localauthority/50-local.d/a.pkla",
+            "[a]\nIdentity=unix-group:x\nResultAny=no\n[b]\nIdentity=unix-user:*\n"
+            "Action=org.freedesktop.upower.x;org.freedesktop.systemd1.manage-units\nResultAny=yes\n",
+            "[b] Identity=unix-user:*",
+        ),
+        (
+            "etc/polkit-1/localauthority/50-local.d/a.pkla",
+            "[a]\nIdentity=unix-user:*\nAction=org.freedesktop.*\nResultAny=yes\n",
+            "org.freedesktop.*",
+        ),
         ("var/lib/polkit-1/localauthority/a/b.pkla", "[a]\nIdentity=unix-user:*\nResultAny=yes\n", "unix-user:*"),
     ],
 )

@@ -32,6 +32,8 @@ TAKEN = ("tmpfiles.extra", "sysusers.extra", "sysctl.extra", "fstab.extra", "sys
 GRANTED = re.compile(
     r"\s*-?auth\s+(?:sufficient|binding|\[[^]]*success=(?:done|[1-9])[^]]*\])\s+(?:\S*/)?pam_permit[.]so"
 )
+# What anybody at a box's screen may well do: colours, batteries, sleep
+HOMELY = re.compile(r"org[.]freedesktop[.](?:color-manager[.]|upower[.]|login1[.](?:hibernate|suspend))")
 YES = re.compile(r"Result\s*[.]\s*YES|[\"']yes[\"']")
 ASKED = re.compile(r"subject\s*[.]")
 # Who is in one of these gets at all that root does, without being asked for a password of root's
@@ -68,17 +70,24 @@ def granted() -> Iterator[dict[str, str]]:
 def allowed() -> Iterator[dict[str, str]]:
     """Rules of polkit's by which anybody may do what only root does."""
     for path in jobs.files([ETC / "polkit-1/localauthority", VAR / "polkit-1/localauthority"]):
-        text = common.read(path) or ""
-        if (
-            path.suffix == ".pkla"
-            and re.search(r"^Identity=.*\*", text, re.M)
-            and re.search(r"^Result\w+=yes", text, re.M)
-        ):
-            yield jobs.told(path, text)
+        sections = re.split(r"^(?=\s*\[)", common.read(path) or "", flags=re.MULTILINE)
+        yield from (jobs.told(path, one) for one in sections if path.suffix == ".pkla" and everybody(one))
     for path in jobs.files([ETC / "polkit-1/rules.d", RUN / "polkit-1/rules.d", USR / "local/share/polkit-1/rules.d"]):
         text = re.sub(r"//[^\n]*", "", common.read(path) or "")
         rules = text.split("addRule")[1:]
         yield from (jobs.told(path, rule) for rule in rules if YES.search(rule) and not ASKED.search(rule))
+
+
+def everybody(section: str) -> bool:
+    """Whether a section of an authority of polkit's lets all do what makes one of them more than he is."""
+    said = [line.strip().partition("=") for line in common.lines(section) if not line.lstrip().startswith(("#", ";"))]
+    values = {key.strip(): value.strip() for key, _, value in said}
+    actions = [one.strip() for one in values.get("Action", "").split(";") if one.strip()]
+    return (
+        "*" in values.get("Identity", "")
+        and any(key.startswith("Result") and value == "yes" for key, value in values.items())
+        and not (actions and all(HOMELY.match(one) for one in actions))
+    )
 
 
 def plugged() -> Iterator[dict[str, str]]:
