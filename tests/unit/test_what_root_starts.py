@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import os
 import struct
@@ -100,7 +101,10 @@ def test_a_program_that_anybody_could_put_there_is_told(write: Write, tmp_path: 
         ("etc/cron.d/x", f"{CRON} flock -n /var/tmp/x.lock /opt/own /var/tmp/x"),
         ("etc/cron.d/x", f"{CRON} /usr/bin/flock /var/tmp/x.lock -c '/opt/own /var/tmp/x'"),
         ("etc/cron.d/x", f"{CRON} chroot /opt /var/tmp/x"),
-        ("etc/rc.local", "case $1 in\n  /var/tmp/*) true ;;\n  /var/tmp/a|/var/tmp/b) x=$(true) ;; /var/tmp/c) ;;\nesac"),
+        (
+            "etc/rc.local",
+            "case $1 in\n  /var/tmp/*) true ;;\n  /var/tmp/a|/var/tmp/b) x=$(true) ;; /var/tmp/c) ;;\nesac",
+        ),
         ("etc/logrotate.d/x", "/var/tmp/x {\n  weekly\n}"),
         ("etc/profile.d/x.sh", "[ -r /var/tmp/x ] && export PATH=/opt:$PATH"),
         ("etc/systemd/system/x.service", "[Service]\nWorkingDirectory=/var/tmp\nExecStart=/opt/own /var/tmp/x"),
@@ -185,7 +189,9 @@ def test_a_job_of_ats_is_its_owners(write: Write, tmp_path: Path) -> None:
 
 def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: Path) -> None:
     digest = hashlib.md5(b"#!/bin/sh\n", usedforsecurity=False).hexdigest()
-    rows = "".join(f" /etc/{name} {digest}\n" for name in ("cron.daily/a", "cron.daily/b", "cron.d/a", "a.conf", "cron.daily/gone"))
+    rows = "".join(
+        f" /etc/{name} {digest}\n" for name in ("cron.daily/a", "cron.daily/b", "cron.d/a", "a.conf", "cron.daily/gone")
+    )
     write("var/lib/dpkg/status", f"Package: a\nStatus: install ok installed\nConffiles:\n{rows}\n")
     write("etc/cron.daily/a", "#!/bin/sh\n")
     write("etc/cron.daily/b", "#!/bin/sh\ntrue\n")
@@ -233,15 +239,37 @@ def test_settings_of_sshds_that_let_others_in_are_told(write: Write, line: str, 
         ("permitrootlogin no", ["permitrootlogin no"]),
         ("forcecommand /bin/false", ["forcecommand /bin/false"]),
         ("forcecommand none", []),
+        ("usedns yes\nallowusers root@*.example.org", []),
+        ("usedns yes\ndenyusers root root@*.example.org", ["denyusers root root@*.example.org"]),
+        ("usedns no\nallowusers root@*.example.org", ["allowusers root@*.example.org"]),
+        ("usedns yes\nallowusers alice@*.example.org", ["allowusers alice@*.example.org"]),
+        ("usedns yes\nallowusers root@198.51.100.*", ["allowusers root@198.51.100.*"]),
     ],
 )
 def test_whom_sshd_would_shut_out_is_told(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, why: list[str]
 ) -> None:
     write("etc/group", "root:x:0:\nssh:x:101:alice\n")
-    stand_in(tmp_path / "bin", "sshd", f"echo '{said}'")
+    stand_in(tmp_path / "bin", "sshd", f"printf '%s\\n' '{said}'")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert [*sshd.shut("root", "192.0.2.7")] == why
+
+
+def test_groups_are_those_that_the_host_knows_wherever_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getgrouplist", lambda user, gid: [gid, 1_200_001])
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: ({0: "root", 1_200_001: "operators"}[gid],))
+    assert [*sshd.groups_of("root")] == ["root", "operators"]
+    assert [*sshd.groups_of("nobody-such")] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "told"), [("systemd-userdbd", False), ("aadsshlogin", False), ("sssd-common", False), ("mine", True)]
+)
+def test_a_program_that_says_whose_keys_are_good_comes_with_a_directory(write: Write, package: str, told: bool) -> None:
+    write("usr/bin/keys", mode=0o755)
+    write(f"var/lib/dpkg/info/{package}.list", "/usr/bin/keys\n")
+    write("etc/ssh/sshd_config", "AuthorizedKeysCommand /usr/bin/keys %u\n")
+    assert bool([*sshd.wrong()]) == told
 
 
 def test_who_asks_is_who_logged_in_whatever_he_has_become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
