@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, dpkg, jobs
+from checks.survey.host import common, dpkg, jobs, runas
 
 ROOT = ""  # a test has a folder for a host
 # Folders of what obeys lines of a form of its own -> where in a line the program's path begins
@@ -33,25 +33,34 @@ FORMS: dict[str, re.Pattern[str]] = {
     "/usr/share/dbus-1/system-services": re.compile(r"Exec=(.*)"),
     "/etc/dbus-1/system-services": re.compile(r"Exec=(.*)"),
     **{
-        f"{folder}/systemd/{kind}": re.compile(r"Exec(?:Start|Stop|Reload|Condition)\w*\s*=\s*[-+!@:|]*(.*)")
+        f"{folder}/systemd/system": re.compile(r"Exec(?:Start|Stop|Reload|Condition)\w*\s*=\s*[-+!@:|]*(.*)")
         for folder in ("/etc", "/run", "/usr/local/lib")
-        for kind in ("system", "user")
     },
 }
+# Those that may say as whom; what is for users' own managers is not root's
+UNITS = re.compile(r"/systemd/system$|/system-services$")
+AT = "/var/spool/cron/atjobs"
 # Scripts that root's shell reads, or root runs
 SHELL = (
-    *("/var/spool/cron/atjobs", "/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly"),
+    *(AT, "/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly"),
     *("/etc/rc.local", "/etc/init.d", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/update-motd.d"),
     *("/root/.bashrc", "/root/.profile", "/root/.bash_profile", "/root/.bash_login", "/root/.ssh/rc", "/etc/ssh/sshrc"),
     *("/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-pre-up.d", "/etc/network/if-post-down.d"),
     *("/etc/kernel", "/etc/initramfs-tools", "/etc/networkd-dispatcher", "/etc/NetworkManager/dispatcher.d"),
 )
-# What starts the program that comes after it
+# What starts the program that comes after it, by its name or its path
 BEFORE = {
     *("exec", "sudo", "nice", "ionice", "nohup", "env", "setsid", "time", "command", "then", "else", "do", "if", "!"),
-    *("sh", "bash", "dash", "/bin/sh", "/bin/bash", "/usr/bin/env", "/bin/dash", "/usr/bin/sh", "/usr/bin/bash"),
-    *("python3", "/usr/bin/python3", "perl", "/usr/bin/perl", ".", "source", "chroot", "timeout", "flock", "{", "("),
+    *("sh", "bash", "dash", "python3", "perl", ".", "source", "chroot", "timeout", "flock", "{", "("),
 }
+SYSTEMS = re.compile(r"^(?:/usr)?/s?bin/")
+# Those of them that take one word more before it: a file to lock, a folder to be in
+PLACED = ("flock", "chroot")
+# Those of them that take a line of a shell's instead, and how they are told so
+SHELLS, SAID = ("sh", "bash", "dash", "flock"), re.compile(r"-[a-z]*c")
+OPTION = re.compile(r"-|[A-Za-z_]\w*=|[0-9.]+[smhd]?$")
+# What a branch of `case` begins with
+CASE = re.compile(r"\s*[^()|\s]+(?:\s*\|\s*[^()|\s]+)*\)")
 ENDS = re.compile(r"&&|\|\||[;|&]")
 PATHS = re.compile(r"(?:export\s+)?PATH=(\S+)")
 ALIAS = re.compile(r"alias\s+[^=\s]+=(.*)")
@@ -59,8 +68,9 @@ SCRIPT = re.compile(
     r"^\s*(?:(?:pre|post)rotate|(?:first|last)action|preremove)\s*$(.*?)^\s*endscript", re.MULTILINE | re.DOTALL
 )
 ROTATED = ("/etc/logrotate.d", "/etc/logrotate.conf")
-# Packages' own scripts that root runs, where those lie that an administrator may change, and seldom does
-SCRIPTS = re.compile(r"/etc/(?:cron[.](?:d|hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
+# Packages' own scripts that root runs, where those lie that an administrator may change, and seldom does; when a job
+# runs he does change, and what a line in /etc/cron.d starts is looked at anyway
+SCRIPTS = re.compile(r"/etc/(?:cron[.](?:hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
 MANY = 3000  # files that are looked at
 
 
@@ -80,9 +90,10 @@ def started() -> Iterator[tuple[Path, set[str]]]:
     for place, form in FORMS.items():
         for path in few(place):
             text = (common.begin(path) if path.is_file() else "").replace("\\\n", " ")
+            lines = common.lines(text)
             found = {
                 program
-                for line in common.lines(text)
+                for line in (runas.root(path, lines, ROOT) if UNITS.search(place) else lines)
                 if not line.lstrip().startswith(("#", ";"))
                 for match in form.findall(line.strip())
                 for program in programs(match if isinstance(match, str) else match[-1])
@@ -91,6 +102,9 @@ def started() -> Iterator[tuple[Path, set[str]]]:
                 yield path, found
     for place in SHELL:
         for path in few(place):
+            # one of at's is its owner's
+            if place == AT and path.lstat().st_uid != 0:
+                continue
             said = [line.strip() for line in common.lines(common.begin(path))]
             found = {one for line in said if line[:1] != "#" for one in (*programs(line), *searched(line))}
             if found:
@@ -130,21 +144,28 @@ def searched(line: str) -> Iterator[str]:
 
 def programs(line: str) -> Iterator[str]:
     """Absolute paths of programs that a line of a shell's starts."""
-    alias = ALIAS.match(line)
-    for part in ENDS.split(alias[1] if alias else line):
+    alias, case = ALIAS.match(line), CASE.match(line)
+    for part in ENDS.split(alias[1] if alias else line[case.end() if case else 0 :]):
         try:
             words = shlex.split(part, comments=True)
         except ValueError:
             words = part.split()
-        while words and (
-            words[0] in BEFORE or re.match(r"[A-Za-z_]\w*=|-", words[0]) or re.fullmatch(r"[0-9.]+[smh]?", words[0])
-        ):
-            inner = words[1] if words[0] == "-c" and len(words) > 1 else ""
-            words = words[1:]
-            if inner and inner != line:
-                yield from programs(inner)
-        if words and words[0].startswith("/"):
-            yield words[0]
+        starter, waits, inside = "", False, ""
+        for number, word in enumerate(words):
+            if starter in SHELLS and SAID.fullmatch(word):
+                said = "".join(words[number + 1 : number + 2])
+                yield from (f"{inside}{one}" for one in (programs(said) if said != line else ()))
+                break
+            if OPTION.match(word):
+                continue
+            if waits:
+                waits, inside = False, word.rstrip("/") if starter == "chroot" else inside
+            elif (name := SYSTEMS.sub("", word, count=1)) in BEFORE:
+                starter, waits = name, name in PLACED
+            elif not (word.endswith(")") and line.count(")") > line.count("(")):  # as in `case`
+                if word.startswith("/"):
+                    yield f"{inside}{word.rstrip(')')}"
+                break
 
 
 def others(program: str) -> str:
@@ -168,6 +189,14 @@ def others(program: str) -> str:
                 name = str(one).removeprefix(ROOT) or "/"
                 if seen.st_uid != 0:
                     return f"{name} is {common.named(pwd.getpwuid, seen.st_uid)}'s"
-                if seen.st_mode & 0o002 or (seen.st_mode & 0o020 and seen.st_gid != 0):
+                if seen.st_mode & 0o002 or (seen.st_mode & 0o020 and shared(seen.st_gid)):
                     return f"{name} has mode {stat.S_IMODE(seen.st_mode):o}"
     return ""
+
+
+def shared(gid: int) -> bool:
+    """Whether somebody else than root is in a group; one that is in no list here may be a directory's, with members."""
+    users = [row for row in common.rows(f"{ROOT}/etc/passwd", 7) if row[2] != "0"]
+    groups = [row for row in common.rows(f"{ROOT}/etc/group", 4) if row[2] == str(gid)]
+    members = {name for row in groups for name in row[3].split(",")} - {"", "root"}
+    return gid != 0 and (not groups or bool(members) or any(row[3] == str(gid) for row in users))

@@ -110,6 +110,11 @@ def lines(text: str) -> list[str]:
     return found[:-1] if not found[-1] else found
 
 
+def rows(path: str | Path, fields: int) -> list[list[str]]:
+    """Rows of a list of accounts or groups, each of so many fields (passwd(5), group(5))."""
+    return [row for line in lines(read(path) or "") if len(row := line.split(":")) == fields]
+
+
 def read(path: str | Path, most: int = MOST) -> str | None:
     """A file's text; None for no file. A device or pipe is never read for it.
 

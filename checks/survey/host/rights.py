@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,18 +24,20 @@ HELD = (
 )
 VAR = Path("/var/lib")
 CAPABLE = "security.capability"
+# Those of which none makes anybody root: NET_BIND_SERVICE, NET_RAW, IPC_LOCK, SYS_NICE
+HARMLESS = 1 << 10 | 1 << 13 | 1 << 14 | 1 << 23
 # Credentials that systemd's own services take (systemd.system-credentials(7))
 TAKEN = ("tmpfiles.extra", "sysusers.extra", "sysctl.extra", "fstab.extra", "systemd.extra-unit", "udev.rules")
 # A module that says yes, where nobody is asked after it
 GRANTED = re.compile(
     r"\s*-?auth\s+(?:sufficient|binding|\[[^]]*success=(?:done|[1-9])[^]]*\])\s+(?:\S*/)?pam_permit[.]so"
 )
+# What anybody at a box's screen may well do: colours, batteries, sleep
+HOMELY = re.compile(r"org[.]freedesktop[.](?:color-manager[.]|upower[.]|login1[.](?:hibernate|suspend))")
 YES = re.compile(r"Result\s*[.]\s*YES|[\"']yes[\"']")
 ASKED = re.compile(r"subject\s*[.]")
 # Who is in one of these gets at all that root does, without being asked for a password of root's
 ROOTS = ("root", "sudo", "wheel", "admin", "disk", "shadow", "kmem", "docker", "lxd", "incus-admin")
-PEOPLE = range(1000, 65534)
-"""Ids of accounts of people; those of services are below."""
 RULE = re.compile(r"(\S+)\s+\S+\s*=.*NOPASSWD:\s*ALL\b")
 # Where a file that is laid at a boot is obeyed by root
 OBEYED = re.compile(
@@ -67,17 +70,24 @@ def granted() -> Iterator[dict[str, str]]:
 def allowed() -> Iterator[dict[str, str]]:
     """Rules of polkit's by which anybody may do what only root does."""
     for path in jobs.files([ETC / "polkit-1/localauthority", VAR / "polkit-1/localauthority"]):
-        text = common.read(path) or ""
-        if (
-            path.suffix == ".pkla"
-            and re.search(r"^Identity=.*\*", text, re.M)
-            and re.search(r"^Result\w+=yes", text, re.M)
-        ):
-            yield jobs.told(path, text)
+        sections = re.split(r"^(?=\s*\[)", common.read(path) or "", flags=re.MULTILINE)
+        yield from (jobs.told(path, one) for one in sections if path.suffix == ".pkla" and everybody(one))
     for path in jobs.files([ETC / "polkit-1/rules.d", RUN / "polkit-1/rules.d", USR / "local/share/polkit-1/rules.d"]):
         text = re.sub(r"//[^\n]*", "", common.read(path) or "")
         rules = text.split("addRule")[1:]
         yield from (jobs.told(path, rule) for rule in rules if YES.search(rule) and not ASKED.search(rule))
+
+
+def everybody(section: str) -> bool:
+    """Whether a section of an authority of polkit's lets all do what makes one of them more than he is."""
+    said = [line.strip().partition("=") for line in common.lines(section) if not line.lstrip().startswith(("#", ";"))]
+    values = {key.strip(): value.strip() for key, _, value in said}
+    actions = [one.strip() for one in values.get("Action", "").split(";") if one.strip()]
+    return (
+        "*" in values.get("Identity", "")
+        and any(key.startswith("Result") and value == "yes" for key, value in values.items())
+        and not (actions and all(HOMELY.match(one) for one in actions))
+    )
 
 
 def plugged() -> Iterator[dict[str, str]]:
@@ -102,11 +112,12 @@ def merged() -> Iterator[dict[str, str]]:
                 yield jobs.told(path, "systemd takes it for settings at each boot")
 
 
-def services() -> dict[str, int]:
-    """Accounts of services, and nobody, with their ids."""
-    rows = [line.split(":") for line in common.lines(common.read(ETC / "passwd") or "")]
-    found = {row[0]: int(row[2]) for row in rows if len(row) == 7 and row[2].isdecimal()}
-    return {name: uid for name, uid in found.items() if uid and uid not in PEOPLE}
+def services() -> set[str]:
+    """Accounts of services, and nobody, without the one that has logged in to look: people may have any id from 1000
+    on that a directory gives them, and who deploys is meant to be root.
+    """
+    found = {row[0]: int(row[2]) for row in common.rows(ETC / "passwd", 7) if row[2].isdecimal()}
+    return {name for name, uid in found.items() if 0 < uid < 1000 or uid == 65534} - {sshd.comer(os.getpid())[0]}
 
 
 def accounts() -> Iterator[dict[str, str]]:
@@ -159,30 +170,60 @@ def laid() -> Iterator[dict[str, str]]:
 
 def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
-    found: dict[str, str] = {}
+    modes: dict[str, str] = {}
+    given: dict[str, tuple[str, str]] = {}
     for folder in HELD:
         with suppress(OSError), os.scandir(folder) as entries:
             for one in entries:
                 with suppress(OSError):
+                    # the folder says what it is: a look at a mount point waits for a server that is gone
+                    if not one.is_file(follow_symlinks=False):
+                        continue
                     seen = one.stat(follow_symlinks=False)
-                    if not stat.S_ISREG(seen.st_mode) or not seen.st_mode & 0o111:
+                    if not seen.st_mode & 0o111:
                         continue
                     if seen.st_mode & stat.S_ISUID and seen.st_uid == 0:
-                        found[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}"
-                    elif CAPABLE in os.listxattr(one.path):
-                        found[one.path] = "has capabilities"
+                        modes[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}"
+                    elif capable(one.path):
+                        given[one.path] = "setcap", "has capabilities"
+    there = {path.removeprefix(dpkg.ROOT) for path in modes}
     for line in common.lines(common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""):
         words = line.split()
         if len(words) == 4 and words[0] == "root" and re.fullmatch("4[0-7]{3}", words[2]):
-            found.setdefault(words[3], f"dpkg-statoverride has mode {words[2]} for its next version")
-    owned = dpkg.owners(found)
-    for path, what in found.items():
-        # one that came with its mode has none by hand, and what a package gives it names it when it is set up
-        if path not in owned or (not what.startswith("mode") and not _given(owned[path], path)):
+            path = words[3]
+            if there.isdisjoint(dpkg.names(path)) and not closes(path, int(words[2], 8)):
+                given[path] = "dpkg-statoverride", f"dpkg-statoverride has mode {words[2]} for its next version"
+    owned = dpkg.owners({**modes, **given})
+    # one that came with its mode has none by hand
+    yield from (jobs.told(Path(path), what) for path, what in modes.items() if path not in owned)
+    for path, (tool, what) in given.items():
+        if path not in owned or not _gives(owned[path], path, tool):
             yield jobs.told(Path(path), what)
 
 
-def _given(package: str, path: str) -> bool:
-    """Whether what a package runs when it is set up names a file."""
-    scripts = Path(f"{dpkg.ROOT}{dpkg.ADMIN}/info").glob(f"{package}*.postinst")
-    return any(os.path.basename(path) in (common.read(one) or "") for one in scripts)
+def capable(path: str) -> bool:
+    """Whether a program has capabilities by which somebody gets at what is root's (linux/capability.h)."""
+    try:
+        data = os.getxattr(path, CAPABLE)
+    except OSError:
+        return False
+    if len(data) < 20 or data[3] not in (2, 3):
+        return True
+    _, low, low_kept, high, high_kept = struct.unpack_from("<5I", data)
+    return bool((low | low_kept | (high | high_kept) << 32) & ~HARMLESS)
+
+
+def closes(path: str, mode: int) -> bool:
+    """Whether a mode only keeps some from a program that runs as root anyway."""
+    with suppress(OSError):
+        seen = os.lstat(f"{dpkg.ROOT}{path}")
+        return bool(seen.st_mode & stat.S_ISUID) and seen.st_uid == 0 and not mode & 0o001
+    return False
+
+
+def _gives(package: str, path: str, tool: str) -> bool:
+    """Whether what a package runs when it is set up names a file, and the tool that it gives it rights with."""
+    info = Path(f"{dpkg.ROOT}{dpkg.ADMIN}/info")
+    name = re.compile(rf"(?<![\w.+-]){re.escape(os.path.basename(path))}(?![\w+-]|[.]\w)")
+    texts = [common.read(one) or "" for one in (info / f"{package}.postinst", *info.glob(f"{package}:*.postinst"))]
+    return any(tool in text and name.search(text) for text in texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import grp
 import ipaddress
 import os
 import pwd
@@ -28,7 +29,10 @@ PLACES = re.compile(
 )
 SAYS_WHO = re.compile(r"(?i)authorized(?:keys|principals)command\s+(/\S+)")
 # Packages whose program says whose keys are good: those of clouds and of directories
-TOLD = ("google-compute-engine-oslogin", "ec2-instance-connect", "sssd-common", "systemd", "libpam-aad", "teleport")
+TOLD = (
+    *("google-compute-engine-oslogin", "ec2-instance-connect", "sssd-common", "systemd", "systemd-userdbd"),
+    *("libpam-aad", "aadsshlogin", "teleport"),
+)
 LISTS = ("allowusers", "denyusers", "allowgroups", "denygroups")
 
 
@@ -84,7 +88,9 @@ def shut(user: str, address: str) -> Iterator[str]:
     for key in LISTS:
         listed = rows.get(key, [])
         hit = any(tried[key.removeprefix("allow").removeprefix("deny")](one) for one in listed)
-        if listed and hit == key.startswith("deny"):
+        # the name that sshd would find for the address is not known here
+        may = rows.get("usedns") == ["yes"] and any(by_name(one, user) for one in listed)
+        if listed and hit == key.startswith("deny") and (hit or not may):
             yield f"{key} {' '.join(listed)[:120]}"
     if user == "root" and rows.get("permitrootlogin", ["yes"])[0] in ("no", "forced-commands-only"):
         yield f"permitrootlogin {rows['permitrootlogin'][0]}"
@@ -95,11 +101,14 @@ def shut(user: str, address: str) -> Iterator[str]:
 
 
 def groups_of(user: str) -> Iterator[str]:
-    """Names of the groups that a user is in."""
-    rows = [line.split(":") for line in common.lines(common.read(f"{ROOT}/etc/group") or "")]
+    """Names of the groups that a user is in: those of a directory as well, which sshd asks, too."""
     with suppress(KeyError):
-        own = str(pwd.getpwnam(user).pw_gid)
-        yield from (row[0] for row in rows if len(row) == 4 and (row[2] == own or user in row[3].split(",")))
+        own = pwd.getpwnam(user).pw_gid
+        if ROOT:
+            rows = common.rows(f"{ROOT}/etc/group", 4)
+            yield from (row[0] for row in rows if row[2] == str(own) or user in row[3].split(","))
+        else:
+            yield from (common.named(grp.getgrgid, one) for one in os.getgrouplist(user, own))
 
 
 def fits(pattern: str, user: str, address: str) -> bool:
@@ -112,6 +121,12 @@ def fits(pattern: str, user: str, address: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(address) in ipaddress.ip_network(place, strict=False)
     return fnmatch.fnmatchcase(address, place)
+
+
+def by_name(pattern: str, user: str) -> bool:
+    """Whether a pattern is about somebody from a host that it has the name of."""
+    name, _, place = pattern.rpartition("@")
+    return bool(name) and fnmatch.fnmatchcase(user, name) and ":" not in place and bool(re.search("[A-Za-z]", place))
 
 
 def named(pattern: str, groups: set[str]) -> bool:
