@@ -145,7 +145,7 @@ def test_a_line_of_a_log_writes_nowhere_else(line: str, text: str) -> None:
 def test_looks_that_are_taken_ahead_are_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
 
-    def run(_: object, command: str, stdin: str = "") -> root.Answer:
+    def run(_: object, command: str, stdin: str = "", *__: float) -> root.Answer:
         commands.append(command)
         if not stdin:
             return root.Answer(0, "\n".join(OUTPUT).encode(), b"")
