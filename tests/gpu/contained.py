@@ -26,6 +26,8 @@ RELEASE = "debian-13"
 NEEDED = tuple(dict.fromkeys((*PACKAGES, *KIND.needs(RELEASE), "podman")))
 BASE = images.place(images.RELEASES[RELEASE])
 _OF = " ".join((BASE.name, *NEEDED, (ROOT / "locks/tools.lock.toml").read_text()))
+# where the layer has a rig's tools once more: images want a disk of their own, which hides what lies below it
+KEPT = "/srv/rigwright-kept"
 PLACE = CACHE / f"{RELEASE}-contained-{hashlib.sha256(_OF.encode()).hexdigest()[:12]}"
 INSTALL = (
     "export DEBIAN_FRONTEND=noninteractive; apt-get -q update && "
@@ -49,6 +51,7 @@ def layer(lab: Lab) -> str:
                 done = deploy(path)
             if done.status:
                 raise RuntimeError(done.said)
+            host.run(f"cp -a /opt/rigwright {KEPT}")
         except RuntimeError as error:
             host.destroy()
             raise Unsupported(

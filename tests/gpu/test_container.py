@@ -21,7 +21,7 @@ from lab.machine import Unsupported
 from lab.nvidia.keys import Key
 from lab.oci import Image
 from roles import survey
-from tests.gpu.contained import RELEASE, layer
+from tests.gpu.contained import KEPT, RELEASE, layer
 from tests.gpu.machine import USED, Machine
 from tests.hosts.image import LENT_DISK, REPOSITORY, Box, image
 from tests.hosts.models import rigwright
@@ -60,7 +60,8 @@ def box(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -
         lab.down()
         lab.up([])
         below = layer(lab)
-        (host,) = lab.up([HostSpec("boxed", RELEASE, (below,), gpus=True, disks=("/opt/rigwright/engines",))])
+        (host,) = lab.up([HostSpec("boxed", RELEASE, (below,), gpus=True, disks=("/opt",))])
+        host.run(f"mkdir -p /opt/rigwright && cp -a {KEPT}/. /opt/rigwright/")
         cut_off(host)
         found = Machine(host.connection, survey.look("boxed", host.connection, sudo=False), host)
         with file_server(address=lab.gateway) as files:
