@@ -82,7 +82,7 @@ def test_a_box_that_refuses_the_key_or_sudo_is_one_line(boot: Boot, tmp_path: Pa
     command = [sys.executable, "-m", "cli", "init", "--key", str(host.key)]
     environment = os.environ | {"HOME": str(tmp_path)}
     for target, said in (
-        (f"nobody-here@{host.address}", "Authentication error"),
+        (f"nobody-here@{host.address}", "login as nobody-here is refused"),
         (f"plain@{host.address}", "; allow the user sudo without a password, or use --no-sudo"),
     ):
         done = subprocess.run(
