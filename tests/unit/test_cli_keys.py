@@ -199,10 +199,20 @@ def test_a_revoked_key_is_gone_everywhere(keys: Verb, hosts: dict[str, GatewayHo
 
 
 def test_a_host_that_is_gone_is_named_and_others_have_it(keys: Verb, hosts: dict[str, GatewayHost]) -> None:
-    done = keys("make", "alice", gone=("box9",))
+    keys("make", "alice")
+    done = keys("make", "bob", gone=("box9",))
     assert (done.exit_code, len(done.stdout.splitlines())) == (3, 1)
     assert "box9: cannot be reached" in done.stderr
-    assert given_to(hosts["box1"]) == ["alice"]
+    assert given_to(hosts["box1"]) == ["alice", "bob"]
+
+
+def test_a_file_is_not_begun_while_a_host_cannot_be_asked_whether_it_has_keys(
+    keys: Verb, hosts: dict[str, GatewayHost], file: Path
+) -> None:
+    done = keys("make", "alice", gone=("box9",))
+    assert (done.exit_code, done.stdout, file.exists()) == (3, "", False)
+    assert "box9 cannot be asked for keys: --no-hosts begins a new one" in done.stderr
+    assert keys("make", "alice", "--no-hosts").exit_code == 0
 
 
 def test_nothing_is_brought_where_only_the_file_is_meant(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
