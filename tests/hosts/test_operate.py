@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
-import struct
-import subprocess
 import sys
-import termios
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +14,7 @@ from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.gateway_box import rigwright
 from tests.hosts.support import CHAT, api_key, deploy, main_pid, served, until, write_inventory
+from tests.unit.terminal import on_terminal
 
 pytestmark = pytest.mark.parametrize("release", ["debian-13"], indirect=True)
 
@@ -36,20 +32,8 @@ def health(inventory: Path) -> tuple[int, dict[str, Any], float]:
 
 def on_a_terminal(columns: int, *words: str) -> list[str]:
     """What the command writes on a terminal of so many columns."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm"}
-    with subprocess.Popen([sys.executable, "-m", "cli", *words], stdout=theirs, cwd="/", env=environment) as process:
-        os.close(theirs)
-        said = b""
-        try:
-            while piece := os.read(ours, 65536):
-                said += piece
-        except OSError:
-            pass  # the other side is closed
-        process.wait()
-    os.close(ours)
-    return said.decode().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    _, said = on_terminal([sys.executable, "-m", "cli", *words], os.environ, columns)
+    return said.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
 
 
 def test_one_look_tells_what_is_so(lab: Lab, converged: Host, inventory: Path, tmp_path: Path) -> None:
