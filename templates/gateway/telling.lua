@@ -81,6 +81,8 @@ function telling.metrics()
     { "first_count", "first_content_seconds_count" },
   }) do
     found = counts.beginning("total " .. one[1] .. " ")
+    -- from nothing on: a rate does not see the first of a series that begins with it
+    for name in pairs(settings.instances) do found[name] = found[name] or 0 end
     for _, name in ipairs(sorted(found)) do sample(lines, one[2], "instance=" .. labelled(name), found[name]) end
   end
   totals(lines, "under_way", "gauge")

@@ -16,6 +16,7 @@ import requests
 from lab.dashboards import PAGES
 from lab.hosts import Host
 from lab.labs import Lab
+from tests.hosts.support import until
 
 TOKEN = "0123456789abcdef-watched"
 
@@ -103,6 +104,24 @@ def unshown(host: Host, lacking: str) -> list[str]:
             row["value"][1] == "NaN" for row in query(host, graph.expr.replace("$box", ".*").replace("$instance", ".*"))
         )
     ]
+
+
+def until_shown(host: Host, lacking: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Wait until every panel shows something but those of a pattern, while something is done again and again.
+
+    Raises AssertionError with the names of those that do not.
+    """
+    found: list[str] = []
+
+    def look() -> bool:
+        meanwhile()
+        found[:] = unshown(host, lacking)
+        return not found
+
+    try:
+        until(look, "every panel that this host has something for shows it")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {found}") from None
 
 
 def all_answer(host: Host) -> Callable[[], bool]:

@@ -17,9 +17,9 @@ from rigwright.monitoring.service import unit_name
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.drivers import C3090, NAMES
 from tests.hosts.gateway_box import rigwright
-from tests.hosts.monitoring_box import TOKEN, all_answer, asks, declared, query, unshown, webhook
+from tests.hosts.monitoring_box import TOKEN, all_answer, asks, declared, query, until_shown, webhook
 from tests.hosts.support import checked, deploy, main_pid, on_both, plan, red, red_lines, until, write_inventory
-from tests.unit.test_monitoring_rules import SERVER, tests_of_rules
+from tests.unit.test_monitoring_rules import SERVER, cases_of_rules
 
 # what packages, units and settings of ours are on the host, and what the packages' own scripts make
 TRACES = (
@@ -43,7 +43,7 @@ def listening(host: Host) -> set[str]:
 def judged(host: Host) -> None:
     """Have the host's own promtool judge our rules by their cases: a developer's machine may have none."""
     host.run("mkdir /root/rules")
-    for name, text in (("rules.yml", conf.rules(SERVER, "# ours")), ("tests.yml", json.dumps(tests_of_rules()))):
+    for name, text in (("rules.yml", conf.rules(SERVER, "# ours")), ("tests.yml", json.dumps(cases_of_rules()))):
         packed = base64.b64encode(text.encode()).decode()
         host.run(f"echo {packed} | base64 -d > /root/rules/{name}")
     host.run("cd /root/rules && promtool test rules tests.yml && rm -r /root/rules")
@@ -93,7 +93,7 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
         assert query(converged, 'rigwright_checks{verdict="ok"} > 100')
 
         assert answer(converged) == ANSWER
-        until(lambda: not unshown(converged, LACKING), "every panel that this host has something for shows it")
+        until_shown(converged, LACKING, lambda: answer(converged))
 
         converged.run("systemctl kill --signal=STOP rigwright-chat.service")
         until(lambda: told.of("/ops", "InstanceDown") == ["firing"], "told that it is down", 6 * MINUTES)

@@ -24,7 +24,7 @@ from lab.network import sh
 from tests.hosts import vllm_box
 from tests.hosts.conftest import FirstRun
 from tests.hosts.gateway_box import rigwright
-from tests.hosts.monitoring_box import LAN, TOKEN, Told, asks, query, unshown, webhook
+from tests.hosts.monitoring_box import LAN, TOKEN, Told, asks, query, until_shown, webhook
 from tests.hosts.support import CHAT, deploy, red_lines, until
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
@@ -160,18 +160,12 @@ class Room:
 
     def shows(self, lacking: str) -> None:
         """Wait until every panel shows something but those of a pattern, while vLLM is asked again and again."""
-        found: list[str] = []
 
-        def look() -> bool:
+        def meanwhile() -> None:
             if self.hosts[VLLM].answers():
                 assert asked(self.hosts[VLLM], "tiny", stream=True) == 200
-            found[:] = unshown(self.hosts[WATCH], lacking)
-            return not found
 
-        try:
-            until(look, "every panel shows something")
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {found}") from None
+        until_shown(self.hosts[WATCH], lacking, meanwhile)
 
     def firing(self, alert: str, **labels: str) -> None:
         """Wait until somebody is told of it."""

@@ -253,7 +253,7 @@ def asked(case: Case, series: dict[str, str], *said: dict[str, object]) -> dict[
     return {"interval": "1m", "input_series": rows, "alert_rule_test": [wanted]}
 
 
-def tests_of_rules() -> dict[str, object]:
+def cases_of_rules() -> dict[str, object]:
     """All cases, as promtool reads them; for rules in the file beside it."""
     severity = {one.name: one.severity for one in alerts(SERVER.limits)}
     tests = []
@@ -267,7 +267,7 @@ def tests_of_rules() -> dict[str, object]:
 @pytest.mark.skipif(not PROMTOOL, reason="promtool is not here: test_monitoring of the hosts runs these there")
 def test_each_alert_fires_with_its_words_and_is_quiet_where_nothing_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(conf.rules(SERVER, "# ours"))
-    (tmp_path / "tests.yml").write_text(json.dumps(tests_of_rules()))
+    (tmp_path / "tests.yml").write_text(json.dumps(cases_of_rules()))
     words = [str(PROMTOOL), "test", "rules", "tests.yml"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

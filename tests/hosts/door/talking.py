@@ -99,6 +99,9 @@ async def models_and_health_are_the_gateways_own(world: World) -> None:
 
 async def metrics_are_for_those_who_are_declared(world: World) -> None:
     text = b"GET /metrics%s HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n"
+    _, _, body = await world.ask(text % b"")
+    for name in ("one", "two"):
+        assert b'\nrigwright_gateway_first_content_seconds_count{instance="%s"} 0\n' % name.encode() in body, body
     assert (await world.post({"model": "tiny"}))[0] == 200
     status, headers, body = await world.ask(text % b"")
     assert status == 200 and headers["content-type"].startswith("text/plain")
