@@ -156,11 +156,11 @@ Boot = Callable[..., Host]
 
 @pytest.fixture
 def boot(lab: Lab, release: str) -> Iterator[Boot]:
-    """Boot hosts for one test: `boot(*layers, cards=...)`."""
+    """Boot hosts for one test: `boot(*layers, cards=..., disks=...)`."""
     booted: list[Host] = []
 
-    def up(*layers: str, cards: tuple[str, ...] = ()) -> Host:
-        (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release, layers, cards)])
+    def up(*layers: str, cards: tuple[str, ...] = (), disks: tuple[str, ...] = ()) -> Host:
+        (host,) = lab.up([HostSpec(f"h{next(_numbers)}", release, layers, cards, disks=disks)])
         booted.append(host)
         return host
 

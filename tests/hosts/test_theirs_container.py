@@ -1,0 +1,116 @@
+"""A container of an operator's that served before us, by real Docker and podman: taken over, and back where ours fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from lab.labs import Lab
+from tests.hosts.conftest import Boot, FirstRun
+from tests.hosts.containers_box import DISKS
+from tests.hosts.image import LENT_DISK
+from tests.hosts.support import deploy, plan, red, served, until
+from tests.hosts.test_generations import rigwright
+from tests.hosts.test_theirs import PORT, declared, ours, theirs
+
+pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
+PACKAGES = {"docker": "docker.io docker-cli", "podman": "podman crun passt netavark aardvark-dns"}
+# Its file system is the host's own programs, and nothing else
+IMAGE = """
+cd "$(mktemp -d)" && mkdir -p usr etc srv && ln -s usr/bin bin && ln -s usr/lib lib && ln -s usr/lib64 lib64
+tar -c . > /root/image.tar
+"""
+SERVES = f"/usr/bin/python3 -m http.server {PORT} --directory /srv/theirs"
+NETWORKS = {"the host's": "--network=host", "its own": f"--publish=127.0.0.1:{PORT}:{PORT}"}
+
+
+@dataclass(frozen=True)
+class Operators:
+    """A host that serves `chat`, and on another port a container of its operator's."""
+
+    host: Host
+    program: str
+
+    def run(self, network: str, *options: str) -> None:
+        """Start the container, as people do."""
+        mounts = "--volume=/usr:/usr:ro --volume=/srv/theirs:/srv/theirs:ro"
+        words = " ".join((NETWORKS[network], *options))
+        self.host.run(f"{self.program} run --detach --name=vllm {words} {mounts} own {SERVES}")
+        until(lambda: theirs(self.host), "an answer of theirs")
+
+    def its(self, what: str) -> str:
+        """What its program has of it."""
+        return self.host.run(f"{self.program} container inspect --format '{{{{.{what}}}}}' vllm").strip()
+
+    @property
+    def how(self) -> tuple[str, str, str]:
+        """Which it is, whether it runs, and whether it starts by itself."""
+        return self.its("Id"), self.its("State.Status"), self.its("HostConfig.RestartPolicy.Name")
+
+
+@pytest.fixture(params=PACKAGES)
+def operators(boot: Boot, first_run: FirstRun, request: pytest.FixtureRequest) -> Operators:
+    """A host with the program for containers that a distribution has."""
+    host = boot(first_run.layer, disks=DISKS)
+    until(lambda: served(host), "serving after a boot")
+    host.run(f"apt-get -q update; apt-get -q -y --no-install-recommends install {PACKAGES[request.param]}")
+    host.run(f"mkdir /srv/theirs && echo mine > /srv/theirs/who; {IMAGE} {request.param} import /root/image.tar own")
+    return Operators(host, request.param)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_container_is_taken_over_and_stays_away(operators: Operators, lab: Lab, tmp_path: Path, network: str) -> None:
+    operators.run(network, "--restart=always")
+    host, program = operators.host, operators.program
+    identity, *before = operators.how
+    assert before == ["running", "always"]
+    inventory = declared(tmp_path, lab, host)
+    take = ("switch", str(inventory), "code", "--from", "vllm", "--unverified")
+    assert plan(inventory).planned
+    dry = rigwright(*take, "--dry")
+    assert dry.returncode == 0, dry.stdout + dry.stderr
+    assert f"vllm has port {PORT}: it is stopped, and code comes in its place" in " ".join(dry.stdout.split())
+    assert theirs(host)
+    done = rigwright(*take, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ours(host)
+    assert operators.how == (identity, "exited", "no")
+    assert red(inventory) == LENT_DISK
+    assert deploy(inventory).changed == []
+    host.reboot()
+    until(lambda: ours(host), "an answer after a boot")
+    assert operators.how == (identity, "exited", "no")
+    removed = rigwright("remove", str(inventory), "--yes")
+    back = f"{program} update --restart=always vllm && {program} start vllm"
+    assert f"vllm was taken over: {back} brings it back" in " ".join(removed.stdout.split())
+    host.run(back)
+    until(lambda: theirs(host), "an answer of theirs")
+    assert operators.how == (identity, "running", "always")
+
+
+def test_one_gives_no_way_to_what_does_not_serve(operators: Operators, lab: Lab, tmp_path: Path) -> None:
+    operators.run("the host's", "--restart=on-failure:3")
+    before = operators.how
+    inventory = declared(tmp_path, lab, operators.host, "llamacpp/bad")
+    current = operators.host.run("readlink /etc/rigwright/current")
+    done = rigwright("switch", str(inventory), "code", "--from", f"{operators.program}:vllm", "--yes")
+    assert done.returncode == 1
+    assert "vllm is as it was found" in done.stdout + done.stderr
+    until(lambda: theirs(operators.host), "an answer of theirs")
+    assert operators.how == before
+    assert operators.its("HostConfig.RestartPolicy.MaximumRetryCount") == "3"
+    assert operators.host.run("readlink /etc/rigwright/current") == current
+
+
+def test_one_that_could_not_come_back_is_left_alone(operators: Operators, lab: Lab, tmp_path: Path) -> None:
+    operators.run("the host's", "--rm")
+    inventory = declared(tmp_path, lab, operators.host)
+    done = rigwright("switch", str(inventory), "code", "--from", "vllm", "--yes")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "vllm is removed when it ends (--rm)" in done.stderr
+    other = rigwright("switch", str(inventory), "code", "--from", "vllm_1", "--yes")
+    assert "neither Docker nor podman has a container vllm_1" in other.stderr
+    assert theirs(operators.host)
