@@ -1,4 +1,5 @@
-"""How soon a verb is there, and what a controller takes: verbs that look, and a deploy that changes nothing.
+"""How soon a verb is there, and what a controller takes: verbs that look, also at engines that hang, and a deploy that
+changes nothing.
 
 Seconds of the wall are those of a machine that does nothing else; processor seconds hold on a busy one too.
 """
@@ -10,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,7 @@ from lab.hosts import Host
 from rigwright.inventory import ROOT
 
 RIG = str(ROOT / "rig")
+NOT_AS_DECLARED = 1  # exit status of a verb that looks (README)
 # Small, and between this process and the verb: a program's peak begins with the size of what started it.
 LAUNCHER = """
 import os, sys, time
@@ -30,12 +32,12 @@ _, status, used = os.wait4(os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ
 seconds = time.perf_counter() - started
 with open(sys.argv[1], "w") as file:
     print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss, file=file)
-sys.exit(status != 0)
+sys.exit(os.waitstatus_to_exitcode(status) & 255)
 """
 
 
 class Failed(Exception):
-    """A verb did not end well; the text is the end of what it said."""
+    """A verb did not end as it should; the text is the end of what it said."""
 
 
 @dataclass
@@ -79,12 +81,14 @@ class Verb:
     row: Row
     command: list[str]
     hosts: Sequence[Host]
+    status: int = 0
+    """What it ends with."""
 
     def run(self) -> tuple[float, float, int]:
         """Run it to its end; returns seconds, processor seconds and the peak of its memory in bytes.
 
         Raises:
-            Failed: its exit status is not 0.
+            Failed: it ends with another exit status.
         """
         with TemporaryDirectory(prefix="rigwright-bench-") as folder:
             figures = Path(folder) / "figures"
@@ -92,7 +96,7 @@ class Verb:
             done = subprocess.run(
                 launcher, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", check=False
             )
-            if done.returncode:
+            if done.returncode != self.status:
                 raise Failed(f"{' '.join(self.command)}: {(done.stdout + done.stderr)[-2000:]}")
             seconds, processor, kibibytes = figures.read_text().split()
         return float(seconds), float(processor), int(kibibytes) * 1024
@@ -120,20 +124,27 @@ def measure(
         folder = Path(name)
         say(f"converging {max(counts)} hosts")
         converge(lab, folder, release, layers, max(counts))
-        verbs = [Verb(Row("--help", 0, "0.3 s"), [RIG, "--help"], ())]
+        verbs, frozen = [Verb(Row("--help", 0, "0.3 s"), [RIG, "--help"], ())], []
         for count in counts:
             hosts = lab.hosts[:count]
             inventory = inventory_of(folder, lab, hosts)
             goals = _goals(count)
-            verbs += [Verb(Row(verb, count, goals.get(verb, "")), [RIG, verb, inventory], hosts) for verb in goals]
-        return timed(verbs, release, runs, say)
+            verbs += [Verb(Row(verb, count, goals[verb]), [RIG, verb, inventory], hosts) for verb in goals]
+            health = Row("health, frozen", count, goals["health"])
+            frozen.append(Verb(health, [RIG, "health", inventory], hosts, NOT_AS_DECLARED))
+        serving = timed(verbs, release, runs, say)
+        for host in lab.hosts:
+            host.run("systemctl kill --signal=STOP rigwright-chat.service")
+        hanging = timed(frozen, release, runs, say)
+        return replace(hanging, load=(serving.load[0], hanging.load[1]), rows=serving.rows + hanging.rows)
 
 
 def _goals(hosts: int) -> dict[str, str]:
     """The verbs that are timed, and what is asked of each."""
     if hosts == 1:
-        return {"validate": "0.5 s", "status": "0.6 s", "plan": "", "deploy": "0.8 s"}
-    return {"validate": "", "status": "", "plan": "", "deploy": "2 x one" if hosts <= 8 else "300 MB"}
+        return {"validate": "0.5 s", "status": "0.6 s", "health": "1 s", "plan": "", "deploy": "0.8 s"}
+    twice = "2 x one" if hosts <= 8 else ""
+    return {"validate": "", "status": "", "health": twice, "plan": "", "deploy": twice or "300 MB"}
 
 
 def timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], None]) -> Report:

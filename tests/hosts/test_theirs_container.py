@@ -1,4 +1,4 @@
-"""A container of an operator's that served before us, by real Docker and podman: taken over, and back where ours fails."""
+"""A container of an operator's that served before us, by real Docker and podman: taken over, back where ours fails."""
 
 from __future__ import annotations
 
