@@ -9,6 +9,7 @@ import pytest
 
 from lab.labs import Lab
 from lab.nvidia.keys import Key
+from lab.nvidia.models import addresses
 from tests.hosts import drivers
 from tests.hosts.image import LENT_DISK, Box, image
 from tests.hosts.models import rigwright
@@ -33,6 +34,14 @@ def box(
     made.host.destroy()
 
 
+def computing(one: Box, index: int) -> None:
+    """Have the stand-in of the driver say that the engine computes on that card and on no other, as it holds it."""
+    first, second = addresses(one.host.spec.cards)
+    card, other = (second, first) if index else (first, second)
+    pid = "$(pgrep -o -f '^python3 -I /run/rigwright')"
+    one.host.run(f"rm -f /run/lab/cards/{other}.apps; echo {pid} 1000 > /run/lab/cards/{card}.apps")
+
+
 def test_it_has_the_card_that_it_was_given_through_reloads_and_boots(box: tuple[Box, list[str]], release: str) -> None:
     one, cards = box
     inventory = one.carded(1, cards=cards)
@@ -44,6 +53,7 @@ def test_it_has_the_card_that_it_was_given_through_reloads_and_boots(box: tuple[
     assert said["devices"] == sorted(["nvidia1", *OF_ALL])
     assert said["card"]["cards"] == 1
     assert (said["uid"], said["interfaces"]) == (int(one.host.run("id -u rigwright-chat")), ["lo"])
+    computing(one, 1)
     assert red(inventory) == LENT_DISK
     assert deploy(inventory).changed == []
 
@@ -56,4 +66,5 @@ def test_it_has_the_card_that_it_was_given_through_reloads_and_boots(box: tuple[
     other = one.carded(0, cards=cards)
     assert deploy(other).status == 0
     assert one.about()["devices"] == sorted(["nvidia0", *OF_ALL])
+    computing(one, 0)
     assert red(other) == LENT_DISK

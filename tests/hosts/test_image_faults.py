@@ -102,10 +102,11 @@ def test_a_deploy_that_is_cut_off_at_any_operation_is_finished_by_the_next_run(
 ) -> None:
     locks, host = box.folder / "locks/box.lock.toml", box.host
     locked = {"one": locks.read_text()}
+    # of what is not served nothing stays, so that each deploy fetches and unpacks
+    assert deploy(box.declare(keep_generations=1)).status == 0
     box.push(image("three"))
     box.locked("--refresh")
     locked["three"] = locks.read_text()
-    # of what is not served nothing stays, so that each deploy fetches and unpacks
     declared = box.declare(keep_generations=1)
     first = deploy(declared)
     assert first.status == 0, first.said[-3000:]

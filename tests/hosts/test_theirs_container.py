@@ -12,12 +12,18 @@ from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.containers_box import DISKS
 from tests.hosts.image import LENT_DISK
-from tests.hosts.support import deploy, plan, red, served, until
+from tests.hosts.support import deploy, red, served, until
 from tests.hosts.test_generations import rigwright
 from tests.hosts.test_theirs import PORT, declared, ours, theirs
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 PACKAGES = {"docker": "docker.io docker-cli", "podman": "podman crun passt netavark aardvark-dns"}
+# What a throwaway host lacks: counts of processes, and settings of networks that anybody may write
+LACKING = {"docker": "", "podman": "--pids-limit=0"}
+LENIENT = """
+mkdir -p /etc/systemd/system/docker.service.d
+printf '[Service]\\nEnvironment=DOCKER_ALLOW_IPV6_ON_IPV4_INTERFACE=1\\n' > /etc/systemd/system/docker.service.d/lab.conf
+"""
 # Its file system is the host's own programs, and nothing else
 IMAGE = """
 cd "$(mktemp -d)" && mkdir -p usr etc srv && ln -s usr/bin bin && ln -s usr/lib lib && ln -s usr/lib64 lib64
@@ -37,7 +43,7 @@ class Operators:
     def run(self, network: str, *options: str) -> None:
         """Start the container, as people do."""
         mounts = "--volume=/usr:/usr:ro --volume=/srv/theirs:/srv/theirs:ro"
-        words = " ".join((NETWORKS[network], *options))
+        words = " ".join((NETWORKS[network], LACKING[self.program], *options))
         self.host.run(f"{self.program} run --detach --name=vllm {words} {mounts} own {SERVES}")
         until(lambda: theirs(self.host), "an answer of theirs")
 
@@ -56,7 +62,7 @@ def operators(boot: Boot, first_run: FirstRun, request: pytest.FixtureRequest) -
     """A host with the program for containers that a distribution has."""
     host = boot(first_run.layer, disks=DISKS)
     until(lambda: served(host), "serving after a boot")
-    host.run(f"apt-get -q update; apt-get -q -y --no-install-recommends install {PACKAGES[request.param]}")
+    host.run(f"{LENIENT} apt-get -q update; apt-get -q -y --no-install-recommends install {PACKAGES[request.param]}")
     host.run(f"mkdir /srv/theirs && echo mine > /srv/theirs/who; {IMAGE} {request.param} import /root/image.tar own")
     return Operators(host, request.param)
 
@@ -69,7 +75,6 @@ def test_a_container_is_taken_over_and_stays_away(operators: Operators, lab: Lab
     assert before == ["running", "always"]
     inventory = declared(tmp_path, lab, host)
     take = ("switch", str(inventory), "code", "--from", "vllm", "--unverified")
-    assert plan(inventory).planned
     dry = rigwright(*take, "--dry")
     assert dry.returncode == 0, dry.stdout + dry.stderr
     assert f"vllm has port {PORT}: it is stopped, and code comes in its place" in " ".join(dry.stdout.split())
