@@ -21,8 +21,8 @@ PACKAGES = {"docker": "docker.io docker-cli", "podman": "podman crun passt netav
 # What a throwaway host lacks: counts of processes, and settings of networks that anybody may write
 LACKING = {"docker": "", "podman": "--pids-limit=0"}
 LENIENT = """
-mkdir -p /etc/systemd/system/docker.service.d
-printf '[Service]\\nEnvironment=DOCKER_ALLOW_IPV6_ON_IPV4_INTERFACE=1\\n' > /etc/systemd/system/docker.service.d/lab.conf
+cd /etc/systemd/system && mkdir -p docker.service.d
+printf '[Service]\\nEnvironment=DOCKER_ALLOW_IPV6_ON_IPV4_INTERFACE=1\\n' > docker.service.d/lab.conf
 """
 # Its file system is the host's own programs, and nothing else
 IMAGE = """
