@@ -11,14 +11,14 @@ from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.containers_box import DISKS
-from tests.hosts.image import LENT_DISK
 from tests.hosts.support import deploy, red, served, until
 from tests.hosts.test_generations import rigwright
 from tests.hosts.test_theirs import PORT, declared, ours, theirs
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 PACKAGES = {"docker": "docker.io docker-cli", "podman": "podman crun passt netavark aardvark-dns"}
-# What a throwaway host lacks: counts of processes, and settings of networks that anybody may write
+# What a throwaway host lacks: counts of processes, and settings of networks that may be written, without which podman
+# gives no container a network of its own
 LACKING = {"docker": "", "podman": "--pids-limit=0"}
 LENIENT = """
 cd /etc/systemd/system && mkdir -p docker.service.d
@@ -67,7 +67,11 @@ def operators(boot: Boot, first_run: FirstRun, request: pytest.FixtureRequest) -
     return Operators(host, request.param)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("operators", "network"),
+    [("docker", "the host's"), ("docker", "its own"), ("podman", "the host's")],
+    indirect=["operators"],
+)
 def test_a_container_is_taken_over_and_stays_away(operators: Operators, lab: Lab, tmp_path: Path, network: str) -> None:
     operators.run(network, "--restart=always")
     host, program = operators.host, operators.program
@@ -83,7 +87,7 @@ def test_a_container_is_taken_over_and_stays_away(operators: Operators, lab: Lab
     assert done.returncode == 0, done.stdout + done.stderr
     assert ours(host)
     assert operators.how == (identity, "exited", "no")
-    assert red(inventory) == LENT_DISK
+    assert red(inventory) == set()
     assert deploy(inventory).changed == []
     host.reboot()
     until(lambda: ours(host), "an answer after a boot")
