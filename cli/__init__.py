@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli import gate, quick
-from cli.calling import NAME, spelt, spelt_in
+from cli.calling import NAME, called, spelt, spelt_in
 from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
@@ -107,6 +107,8 @@ class Story(Verb):
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run the command, all of whose text goes through one gate."""
         gate.install()
+        self.help = spelt(self.help or "")
+        options = {"prog_name": called(), "complete_var": "_RIGWRIGHT_COMPLETE", **options}
         return super().main(*arguments, **options)
 
     def invoke(self, context: click.Context) -> object:

@@ -30,10 +30,17 @@ def test_the_command_is_called_as_it_was_typed(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_helps_and_refusals_name_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = "from cli import main; main(['run', '--help'])"
-    environment = {**os.environ, VARIABLE: "./rig"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=ROOT)
-    assert "Example: ./rig run" in done.stdout
+    def help_of(*words: str) -> str:
+        program, environment = f"from cli import main; main({[*words, '--help']})", {**os.environ, VARIABLE: "./rig"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=ROOT
+        )
+        return done.stdout
+
+    assert help_of("run").startswith("Usage: ./rig run ")
+    assert "Example: ./rig run" in help_of("run")
+    assert help_of().startswith("Usage: ./rig ")
+    assert "Begin with `./rig demo`" in help_of()
     monkeypatch.setenv(VARIABLE, "./rig")
 
     @click.command()
