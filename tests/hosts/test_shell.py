@@ -35,7 +35,7 @@ def test_it_is_where_its_instance_is(converged: Host, inventory: Path) -> None:
     assert entered(inventory, "sh", "-c", "env | grep -E '^(RW_DIGEST|CUDA_)' | sort") == own
     assert entered(inventory, "id", "-un").strip() == "rigwright-chat"
     # no network but its own, no host files but what the instance sees, and the instance's socket
-    assert "lo" in (told := entered(inventory, "sh", "-c", "cut -d: -f1 /proc/net/dev | tail -n +3"))
+    assert "lo" in (told := entered(inventory, "sh", "-c", "cut -d: -f1 /proc/self/net/dev | tail -n +3"))
     assert told.split() == ["lo"]
     ask = "curl -s -o /dev/null -w '%{http_code}' --unix-socket /run/rigwright/instances/chat/api.sock http://x/health"
     assert entered(inventory, "sh", "-c", ask) == "200"
