@@ -26,6 +26,7 @@ def box(
 ) -> Iterator[tuple[Box, list[str]]]:
     """A host with two cards whose driver is its operator's, and a registry; the names of its cards."""
     made = drivers.boot(lab, release, tmp_path / "driven", key, driven_layer, undriven_layer, disks=("/opt",))
+    made.publish(drivers.OLD[release])  # where the host's packages came from, which may have been another lab's
     one = Box(lab, made.host, tmp_path / "image")
     one.with_registry()
     one.push(image("one"))
