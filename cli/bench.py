@@ -15,6 +15,7 @@ from cli.bench_serving import serving
 from cli.bench_speed import speed
 from cli.declared import INVENTORY
 from cli.tables import show, size
+from cli.written import put
 from lab import images, kept
 from lab.machine import Unsupported
 
@@ -50,7 +51,7 @@ def converge(release: str, runs: int, layer: str | None, file: str | None) -> No
     except (converge.NotConverged, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
             *(row.run, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
@@ -85,7 +86,7 @@ def start(release: str, runs: int, numbers: list[int], layer: str | None, file: 
     except (start.Failed, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
             *(row.verb, str(row.hosts or ""), f"{median(row.seconds):.2f}", f"{median(row.processor):.2f}", row.goal),
@@ -120,7 +121,7 @@ def check(release: str, runs: int, numbers: list[int], layer: str | None, file: 
         raise click.ClickException(str(error)) from None
     report = measured.report
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     asked = {"check": measured.checks, "testinfra": measured.questions}
     rows: list[tuple[str, ...]] = [
         (
@@ -203,7 +204,7 @@ def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
         except (NotMeasured, OSError) as error:
             raise click.ClickException(str(error)) from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     rows: list[tuple[str, ...]] = [
         (
             *(row.what, f"{median(row.ours):.2f}", row.against, f"{median(row.theirs):.2f}" if row.theirs else ""),
@@ -236,7 +237,7 @@ def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> N
     except (bench_envs.NotMeasured, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     show(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
     click.echo(report.fleet)
     click.echo(report.about)

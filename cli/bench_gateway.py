@@ -8,6 +8,7 @@ import click
 
 from cli.bench_options import JSON, counts, say
 from cli.tables import show
+from cli.written import put
 from lab import images, kept
 from lab.machine import Unsupported
 
@@ -56,7 +57,7 @@ def gateway(
     except (fronted.NotMeasured, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     show((*COLUMNS, *BESIDE), report.table())
     for line in (*report.goals(), report.about):
         click.echo(line)

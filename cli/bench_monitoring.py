@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from cli.bench_options import JSON
+from cli.written import put
 from lab import images, kept
 from lab.machine import Unsupported
 
@@ -31,6 +32,6 @@ def monitoring(release: str, rounds: int, seconds: float, layer: str | None, fil
     except (fronted.NotMeasured, Unsupported, RuntimeError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     for line in report.lines():
         click.echo(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import median
 
 import click
@@ -12,6 +11,7 @@ from cli.bench_options import JSON, counts, say
 from cli.declared import INVENTORY
 from cli.ending import Failed
 from cli.tables import show
+from cli.written import put
 from rigwright.problems import unknown
 
 GOAL = 0.99
@@ -83,7 +83,7 @@ def serving(
     except contest.NotMeasured as error:
         raise Failed(f"{box.name}: {error}") from None
     if file:
-        Path(file).write_text(report.as_json())
+        put(file, report.as_json())
     columns = ("streams", "served", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P50 ms", "ITL P99 ms")
     show((*columns, "beside", "tokens/s \N{DIVISION SIGN}", "from-to", "TTFT + ms", "from-to"), _rows(report))
     for line in _sure(report):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -209,6 +209,11 @@ def _asking(client: Client, instance: Instance, metrics: str) -> Callable[[Asked
     return lambda asked: load(client, asked, metrics, instance.kind.counts)
 
 
+def tell_changes(changes: Sequence[str]) -> None:
+    """Say what is another than it was when what a run is compared with was accepted."""
+    paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
+
+
 def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     """Tell a run and keep it; returns it beside what was accepted."""
     place = book.path(inventory, made.host)
@@ -221,7 +226,7 @@ def _kept(inventory: str, made: Speed, accept: bool) -> list[Compared]:
     if before is None and not accept:
         click.echo("nothing was accepted yet: --accept makes a run what later ones are compared with")
     elif changes:
-        paragraph(f"compared with what was accepted before this changed: {'; '.join(changes)}", hang=4)
+        tell_changes(changes)
     if accept and run.counts:
         page = page.accepting()
         starts = len({one.boot for one in page.accepted[-1].runs})

@@ -20,7 +20,7 @@ import click
 from paramiko import Channel
 
 from checks.looking import Box, boxes
-from cli import interrupts
+from cli import gate, interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Failed, leave
 from cli.reach import of_instance, to_port
@@ -155,7 +155,7 @@ def _talk(connect: Connect, key: str, model: str, message: str | None) -> None:
                 for piece in told:
                     pieces += 1
                     answer += piece
-                    click.echo(shown(piece), nl=False)
+                    gate.prose(piece)
         except (*root.BROKEN, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
             click.echo(f"\nno answer: {printable(str(error))}", err=True)
             raise click.exceptions.Exit(1) from None
@@ -192,8 +192,3 @@ def streamed(connection: http.client.HTTPConnection, key: str, asked: dict[str, 
                 # some call what a model thinks by one name, some by the other
                 if piece := delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
                     yield str(piece)
-
-
-def shown(piece: str) -> str:
-    """A piece of an answer, without what could write elsewhere on a terminal than where it belongs."""
-    return "".join(one if one in "\n\t" else printable(one) for one in piece)

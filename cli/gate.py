@@ -14,23 +14,39 @@ CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-# A style as we print it: colours and weight, and never what blinks or conceals (ECMA-48, SGR 5, 6 and 8).
-_CODE = r"(?:[0-479]|[2-9][0-9]|1[0-9]{2}|2[0-5][0-9])"
-STYLE = re.compile(rf"(\x1b\[(?:{_CODE}(?:;{_CODE})*)?m)")
+# What joins letters of Persian and of Indian scripts, or people of one picture. In prose it is seen by what it joins;
+# in a name it tells two apart that look the same.
+JOINERS = "\u200c\u200d"
+# A style as we, pyinfra and pytest print it: one at a time, bold or a colour of letters that is neither black nor
+# white, and their end (ECMA-48, SGR). What conceals, blinks, or has letters in the colour of their ground is none.
+STYLE = re.compile(r"(\x1b\[(?:0|1|3[1-6])m)")
 
 
-def shown(text: str, *, styles: bool = True) -> str:
+def shown(text: str, *, styles: bool = True, joiners: bool = False) -> str:
     """A text with its control characters spelt as JSON spells them, so that JSON with some in it stays what it is.
 
     Args:
         text: The text, of any number of lines.
         styles: Whether it may have styles; they are spelt, too, if not.
+        joiners: Whether it is prose, whose letters may be joined.
     """
     if text.isascii() and text.isprintable():
         return text
     # what is split by a pattern with one group has what matched at the odd places
     parts = STYLE.split(text) if styles else [text]
-    return "".join(part if number % 2 else CONTROL.sub(_spelt, part) for number, part in enumerate(parts))
+    kept = JOINERS if joiners else ""
+    return "".join(
+        part if number % 2 else CONTROL.sub(lambda found: found[0] if found[0] in kept else _spelt(found), part)
+        for number, part in enumerate(parts)
+    )
+
+
+def prose(text: str) -> None:
+    """Write what a model says to standard output, at once: without styles, and its letters joined as they are meant."""
+    stream = sys.stdout
+    below = stream.ungated if isinstance(stream, Gated) else stream
+    below.write(shown(text, styles=False, joiners=True))
+    below.flush()
 
 
 def _spelt(found: re.Match[str]) -> str:

@@ -1,9 +1,12 @@
-"""Files on the operator's machine: read whole, where they are files of a likely size."""
+"""Files on the operator's machine: read whole, where they are of a likely size, and written whole or not at all."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 MIB = 1 << 20
@@ -72,3 +75,31 @@ def exposed(path: str | Path) -> str:
     except (OSError, ValueError):
         return ""
     return f"is readable by others (mode {mode:04o}): chmod 600 {path}" if mode & 0o077 else ""
+
+
+def replace(place: Path, text: str) -> None:
+    """Write a file beside its place, under a name that nobody can know, and put it there: whole, or not at all.
+
+    A link of that name is replaced, and what it points at stays as it is. A file keeps its mode and owner.
+
+    Raises:
+        OSError: it cannot be written; what was there is as it was.
+    """
+    made, name = tempfile.mkstemp(prefix=f".{place.name[:100]}.", dir=place.parent)
+    beside = Path(name)
+    try:
+        with open(made, "w", encoding="utf-8") as file:
+            file.write(text)
+        if place.is_file() and not place.is_symlink():
+            there = place.stat()
+            with suppress(PermissionError):
+                os.chown(beside, there.st_uid, there.st_gid)
+            beside.chmod(stat.S_IMODE(there.st_mode) & 0o777)
+        else:
+            mask = os.umask(0)
+            os.umask(mask)
+            beside.chmod(0o666 & ~mask)
+        beside.replace(place)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
@@ -25,13 +26,16 @@ class Frozen(BaseModel):
 
 
 class Written(Frozen):
-    """Base of what an inventory says in Python, which knows bytes beside text; pydantic takes the one for the other."""
+    """Base of what an inventory says in Python, which knows bytes and sets; pydantic takes them for text and lists."""
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_bytes(cls, value: object) -> object:
+    def _of_toml(cls, value: object) -> object:
         if _has_bytes(value):
             raise ValueError("text, without b before its quotes")
+        # its order is another one in each run, and with it what a deploy comes to
+        if any(isinstance(one, set | frozenset) for one in (value.values() if isinstance(value, dict) else (value,))):
+            raise ValueError("a list: [ ] in place of { }")
         return value
 
 
@@ -184,14 +188,35 @@ def of_validation(
             found.append(Problem(file, key, text + _quotes(file, [*within, *loc], detail["input"], allowed)))
         elif detail["type"] == "missing":
             found.append(Problem(file, key, "missing"))
+        elif detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            found.append(_kind(file, key, model, tuple(loc), detail))
         else:
             found.append(Problem(file, key, f"{shown(detail['input'])} is refused: must be {_rule(file, detail)}"))
     return found
 
 
+def _kind(file: str, key: str, model: type[BaseModel], loc: tuple[int | str, ...], detail: ErrorDetails) -> Problem:
+    """What is wrong with the key by which one of several tables is told from the others."""
+    limits = detail["ctx"]
+    name = limits["discriminator"].strip("'")
+    allowed = {str(value) for one in _models(_annotation(model, loc)) for value in _values(one, name)}
+    if detail["type"] == "union_tag_not_found":
+        return Problem(file, f"{key}.{name}", f"missing{suggestion('', allowed)}")
+    return Problem(file, f"{key}.{name}", f"{shown(limits['tag'])} is refused{suggestion(limits['tag'], allowed)}")
+
+
+def _values(model: type[BaseModel], name: str) -> tuple[object, ...]:
+    """The values that a model's key of a fixed value may have."""
+    return get_args(model.model_fields[name].annotation)
+
+
 def _rule(file: str, detail: ErrorDetails) -> str:
     """What a value must be, after "must be"."""
     kind, limits = detail["type"], detail.get("ctx", {})
+    if kind == "literal_error" and isinstance(given := detail["input"], str):
+        allowed = str(limits["expected"])
+        near = difflib.get_close_matches(given, re.findall(r"'([^']*)'", allowed), n=1, cutoff=0.5)
+        return allowed + (f'; did you mean "{near[0]}"?' if near else "")
     if kind == "bool_type":
         return "true or false" if file.endswith(".toml") else "True or False"
     if kind == "too_short" and isinstance(detail["input"], dict):
@@ -219,7 +244,7 @@ def _quotes(file: str, loc: Sequence[int | str], given: object, allowed: Iterabl
 def shown(value: object) -> str:
     """A value as it was given, cut where it is long."""
     try:
-        text = repr(value)
+        text = str(value) if isinstance(value, date | time) else repr(value)
     except ValueError:  # a number of more digits than Python prints
         text = "an infinite number"
     except Exception:  # an inventory is a program: what it makes may say anything of itself, or hold itself
@@ -239,6 +264,17 @@ def told(error: BaseException) -> str:
 
 def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """The keys that are valid at a place inside a model."""
+    return next(
+        (
+            sorted(field.alias or name for name, field in found.model_fields.items())
+            for found in _models(_annotation(model, loc))
+        ),
+        [],
+    )
+
+
+def _annotation(model: type[BaseModel], loc: tuple[int | str, ...]) -> object:
+    """What is declared at a place inside a model."""
     current: object = model
     for part in loc:
         # what may be None, or be said in another way, is not a level of its own
@@ -249,9 +285,7 @@ def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
         else:
             arguments = getattr(current, "__args__", ())
             current = next((a for a in reversed(arguments) if a not in (Ellipsis, type(None))), None)
-    return next(
-        (sorted(field.alias or name for name, field in found.model_fields.items()) for found in _models(current)), []
-    )
+    return current
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rigwright import trees
 from rigwright.declaration.rig import INSTALLERS, Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
+from rigwright.envs import spent
 from rigwright.envs.installer import installer
 from rigwright.host.plan import Desired
 from rigwright.render import render
@@ -25,8 +25,6 @@ from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job, sent
 from roles.tools import environment
 
-# As artefacts have it (`Artefact.package_path`), whoever tells of it.
-PACKAGE_PATH = re.compile(r"_packages/[0-9a-f]{16}/[A-Za-z0-9][A-Za-z0-9._+!-]*")
 # What puts environments together on hosts, and judges them: sent there as texts.
 PROGRAMS = Path(__file__).with_name("envs") / "host"
 
@@ -52,39 +50,12 @@ def engines(wanted: Desired) -> None:
             title = f"Fetch {installer(rig, made).pieces} of {made.name}"
             brought(rig, files, title, unless=installed_test(rig, made), python=python)
             missing.remove(made)
-        _installed(rig, made, tools, () if rig.share else _only_of(made, missing))
-    left, unlocked = [] if rig.share else _left(wanted, travelling), _unlocked(wanted, travelling)
+        _installed(rig, made, tools, () if rig.share else spent.only_of(made, missing))
+    left = spent.left(rig, travelling, facts.built_engines, facts.weight_bytes)
+    unlocked = spent.unlocked(rig, travelling, facts.weight_bytes)
     if left or unlocked:
         programs(rig)
         dropped(rig, left, "Remove downloaded packages", unlocked)
-
-
-def _only_of(made: Installation, others: Sequence[Installation]) -> tuple[Artefact, ...]:
-    """Packages, or layers, that no other one still is to be made of."""
-    needed = {one.package_path for other in others for one in other.artefacts}
-    return tuple(one for one in made.artefacts if one.package_path not in needed and not one.is_written)
-
-
-def _left(wanted: Desired, travelling: Sequence[Installation]) -> list[Artefact]:
-    """Packages of environments, and layers of images, that are whole, which a job that was ended has left."""
-    facts, models = wanted.facts, wanted.rig.roots.models
-    missing = [made for made in travelling if made.folder not in facts.built_engines]
-    found = {
-        one.package_path: one
-        for made in travelling
-        if made not in missing
-        for one in _only_of(made, missing)
-        if f"{models}/{one.package_path}" in facts.weight_bytes
-    }
-    return list(found.values())
-
-
-def _unlocked(wanted: Desired, travelling: Sequence[Installation]) -> list[str]:
-    """Packages, whole or in part, of what was once to be installed and is not declared any more."""
-    declared = {one.package_path for made in travelling for one in made.artefacts}
-    below = f"{wanted.rig.roots.models}/"
-    there = (path.removeprefix(below) for path in wanted.facts.weight_bytes if path.startswith(below))
-    return sorted(path for path in there if PACKAGE_PATH.fullmatch(path) and path not in declared)
 
 
 def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[Artefact] = ()) -> None:

@@ -6,8 +6,6 @@ There it outlives the box: a rebuilt one is compared with what it was. Whoever k
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,7 +13,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rigwright.baseline.run import Fingerprint, Run
-from rigwright.files import content
+from rigwright.files import content, replace
 from rigwright.problems import Frozen, printable
 from rigwright.types import Name
 
@@ -118,20 +116,7 @@ def write(file: Path, book: Book) -> None:
     """Write it, whole or not at all."""
     file.parent.mkdir(exist_ok=True)
     text = json.dumps(json.loads(book.model_dump_json(by_alias=True)), indent=1)
-    # of a name that nobody can have put a link at
-    made, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    beside = Path(name)
-    try:
-        with open(made, "w") as written:
-            written.write(text + "\n")
-        # as open() has it by itself: others who keep the folder read it, too
-        mask = os.umask(0)
-        os.umask(mask)
-        beside.chmod(0o666 & ~mask)
-        beside.replace(file)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    replace(file, text + "\n")
 
 
 def judged(page: Page, run: Run) -> tuple[Accepted | None, Sequence[str]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from rigwright.containers.tables import Engine
-from rigwright.problems import Frozen, suggestion
+from rigwright.problems import Written, suggestion
 
 # Options of dockerd's configuration file (docs.docker.com/reference/cli/dockerd, "Daemon configuration file").
 _OPTIONS = """
@@ -59,7 +59,7 @@ def _once(engines: tuple[Engine, ...]) -> tuple[Engine, ...]:
     return engines
 
 
-class Containers(Frozen):
+class Containers(Written):
     """What runs containers. On a rig with cards NVIDIA's container toolkit comes along, and the specs of its cards."""
 
     engines: Annotated[tuple[Engine, ...], AfterValidator(_once)] = Field(

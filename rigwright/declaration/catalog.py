@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
 from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, renamed, shown, unknown
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, renamed, shown, suggestion, unknown
 from rigwright.supply.inputs import Input
 from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text, VariantName
 
@@ -168,12 +169,13 @@ def _kind(engine: object) -> Kind | None:
 def _engine(path: Path, name: str, data: object, problems: list[Problem]) -> EngineKeys | None:
     """One engine, by its kind's keys; None after naming what is wrong with it."""
     kind = _kind(data)
-    if isinstance(data, dict) and "kind" in data and kind is None:
-        allowed = " or ".join(repr(one) for one in sorted(kinds()))
-        text = f"{shown(data['kind'])} is refused: must be {allowed}"
+    if isinstance(data, dict) and kind is None:
+        # which keys it may have, nobody knows
+        given = data.get("kind", "")
+        text = f"{shown(given)} is refused" if "kind" in data else "missing"
+        text += suggestion(given if isinstance(given, str) else "", kinds())
         problems.append(Problem(str(path), f"engines.{name}.kind", text))
         return None
-    # one without a kind is refused for that, beside keys that no kind has
     model = kind.engine_keys if kind else EngineKeys
     return _validated(path, ("engines", name), model, data, problems)
 
@@ -192,6 +194,14 @@ def _variant(
         older: Gets what is called by a name of the version before.
     """
     data = file.variants[name]
+    if isinstance(data, dict) and "engine" not in data:
+        near = difflib.get_close_matches("engine", [key.lower() for key in data], n=1)
+        called = next((key for key in data if key.lower() in near), "")
+        lacks = f'missing: it is called "{called}" here' if called else "missing"
+        given = str(data.get(called, name.partition("/")[0]))
+        problems.append(Problem(str(path), f"variants.{name}.engine", lacks + suggestion(given, engines)))
+        _validated(path, ("variants", name), Unjudged, data | {"engine": "none"}, problems)
+        return None
     kind = _kind(engines.get(str(data.get("engine")))) if isinstance(data, dict) else None
     model = kind.variant_keys if kind else Unjudged
     made, said = file._judged.get((name, model), (None, []))

@@ -14,7 +14,7 @@ from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.gateway.entry import Gateway
 from rigwright.monitoring.entry import Monitoring
-from rigwright.problems import Frozen, Written
+from rigwright.problems import Written
 from rigwright.supply.lock import Artefact
 from rigwright.types import (
     RISING,
@@ -41,7 +41,7 @@ Megahertz = Annotated[int, Field(ge=100, le=5000, strict=True)]
 NEEDS_MANAGED = frozenset({"reboot", "module_options"})
 
 
-class Roots(Frozen):
+class Roots(Written):
     """Where things go on the host; a box with a data disk moves them there. No two are the same or one in another."""
 
     software: Root = Field(default="/opt/rigwright", description="Compiled engines and tools.")
@@ -81,7 +81,7 @@ PowerLimit = Annotated[
 ]
 
 
-class Driver(Frozen):
+class Driver(Written):
     """The NVIDIA driver of a rig with cards, and what the cards are set to. `rigwright plan` says what it comes to."""
 
     RENAMED: ClassVar[dict[str, str]] = {"lanes": "pcie_link_width"}
@@ -175,7 +175,7 @@ class Driver(Frozen):
         return self
 
 
-class Share(Frozen):
+class Share(Written):
     """Where a box gives the weights that it has verified to others."""
 
     address: Address = Field(description="The host address to listen on.")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pydantic import Field
 
 from rigwright.declaration import keys
-from rigwright.problems import Frozen
+from rigwright.problems import Written
 from rigwright.supply import images
 
 
-class Registry(Frozen):
+class Registry(Written):
     """How one registry is entered."""
 
     login_file: str = Field(

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from rigwright.addresses import Cidr, CorsOrigin, HostName, TcpPort
 from rigwright.gateway.types import ListenAddress, ServedName, Sticky
-from rigwright.problems import Frozen
+from rigwright.problems import Written
 from rigwright.types import Name
 
 # Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
@@ -21,7 +21,7 @@ Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
 DRAIN = 30
 
 
-class ListenerEntry(Frozen):
+class ListenerEntry(Written):
     """One address and port that clients reach."""
 
     address: ListenAddress = Field(
@@ -80,7 +80,7 @@ class ListenerEntry(Frozen):
         return self
 
 
-class ModelEntry(Frozen):
+class ModelEntry(Written):
     """One name that clients ask for, and who answers."""
 
     instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
@@ -88,7 +88,7 @@ class ModelEntry(Frozen):
     sticky: Sticky | None = Field(default=None, description="Overrides the gateway's, for this model.")
 
 
-class Gateway(Frozen):
+class Gateway(Written):
     """The gateway of a rig: nginx, with what decides who may ask for what, and who answers."""
 
     listeners: dict[Name, ListenerEntry] = Field(min_length=1, description="Where clients reach it.")

@@ -28,6 +28,7 @@ from rigwright.host.channel import (
     version,
     word,
 )
+from rigwright.host.undeclared import undeclared
 from rigwright.monitoring import found as monitoring
 from rigwright.monitoring.service import KINDS
 from rigwright.nvidia.cards.files import POWER, SYSCTL
@@ -139,6 +140,8 @@ class HostFacts:
     """Whether a deploy has brought what runs containers."""
     settings_ours: bool = False
     """Whether its cards or its kernel have settings of ours."""
+    undeclared: frozenset[str] = field(default_factory=frozenset)
+    """Files that are there of what the rig does not declare any more."""
     ledger_whole: bool = True
     """Whether the last line of the list of what is ours has its end: the next one would be joined to it."""
     covered: tuple[str, ...] = ()
@@ -190,6 +193,7 @@ def questions(rig: Rig) -> dict[str, object]:
         "programs": sorted(filter(None, programs)),
         "settings": [POWER, SYSCTL],
         "containers": f"{rig.roots.state}/containers",
+        "undeclared": sorted(path for one in undeclared(rig) for path in one.paths),
         **sharing.questions(),
         **monitoring.questions(rig),
     }
@@ -225,6 +229,7 @@ SCHEMA: channel.Schema = {
     "driver_ours": (truth,),
     "containers_ours": (truth,),
     "settings_ours": (truth,),
+    "undeclared": (path,),
     "clock": (number,),
     "ledger_cut": (),
     "covered": (path,),
@@ -273,6 +278,7 @@ def parse(output: Iterable[str]) -> HostFacts:
         users=tuple(_account(told, *row) for row in told.many("user")),
         foreign_groups=tuple(told.all("foreign_group")),
         settings_ours=told.one("settings_ours"),
+        undeclared=frozenset(told.all("undeclared")),
         driver_ours=told.one("driver_ours"),
         containers_ours=told.one("containers_ours"),
         addresses=frozenset(told.all("address")),

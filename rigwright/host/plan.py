@@ -15,10 +15,13 @@ from rigwright.containers.told import pending as containers_pending
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation, InstallingKind
+from rigwright.envs import spent
 from rigwright.envs.env import environment
+from rigwright.envs.installer import installer
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.facts import HostFacts
 from rigwright.host.facts import lacking as missing_packages
+from rigwright.host.undeclared import ended, undeclared
 from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.cards.placement import nearest_node
@@ -30,6 +33,7 @@ from rigwright.nvidia.driver.told import named
 from rigwright.nvidia.packages.locked import locked
 from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloaded
 from rigwright.nvidia.packages.wanted import wanted as driver_wanted
+from rigwright.problems import counted
 from rigwright.serving.activation import Activation, activation, goal, surplus
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.listeners import PREFIX
@@ -145,7 +149,10 @@ def plan(wanted: Desired, found: Served) -> Plan:
 def _base(wanted: Desired, found: Served) -> list[Step]:
     missing = missing_packages(wanted.rig, wanted.facts)
     whose = "in the bundle" if wanted.rig.bundle else "versions chosen by apt"
-    return [Step("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
+    steps = [Step("base", f"packages {', '.join(missing)}", f"not installed; {whose}")] if missing else []
+    if not wanted.facts.ledger_whole:
+        steps.append(Step("base", f"end the last line of {wanted.rig.ledger}", "it was cut off"))
+    return steps
 
 
 def _tools(wanted: Desired, found: Served) -> list[Step]:
@@ -190,6 +197,12 @@ def _engines(wanted: Desired, found: Served) -> list[Step]:
         elif made.folder in wanted.facts.unfit_engines:
             why = "users other than root can change it, or not everyone can run it"
             steps.append(Step("engines", f"owner and modes of {made.folder}", why))
+    travelling = [made for made in wanted.installations.values() if installer(wanted.rig, made).travels]
+    there = wanted.facts.weight_bytes
+    gone = len(spent.left(wanted.rig, travelling, wanted.facts.built_engines, there))
+    if gone := gone + len(spent.unlocked(wanted.rig, travelling, there)):
+        why = "all that is made of them is whole, or no longer declared"
+        steps.append(Step("engines", f"remove {counted(gone, 'downloaded package')}", why))
     return steps
 
 
@@ -217,7 +230,7 @@ def _weights(wanted: Desired, found: Served) -> list[Step]:
         if there < artefact.size:
             why = f"{there:,} of {artefact.size:,} bytes are present" if there else "not there"
             steps.append(Step("weights", artefact.file, why, artefact.size - there))
-    return steps
+    return steps + _undeclared("weights", wanted)
 
 
 def _way(wanted: Desired, found: Served) -> Activation | None:
@@ -230,32 +243,50 @@ def _serving(wanted: Desired, found: Served) -> list[Step]:
     if number is None:
         why = "the first one" if found.current is None else f"generation {found.current} differs"
         steps.append(Step("serving", f"write generation {found.next_number}", why))
+    gone = ended(found, wanted.generation)
+    if ends := _names(gone):
+        steps.append(Step("serving", f"end {ends}", "no longer declared"))
     if way := _way(wanted, found):
-        parts = [f"stop {_names(way.stop)}"] if way.stop else []
-        parts += [f"release {_names(way.release)}"] if way.release else []
+        stop, release = (tuple(one for one in units if one not in gone) for units in (way.stop, way.release))
+        parts = [f"stop {_names(stop)}"] if stop else []
+        parts += [f"release {_names(release)}"] if release else []
         parts += [f"listen on {_names(way.listen)}"] if way.listen else []
         parts += [f"start {_names(way.restart)}"] if way.restart else []
         parts += [f"reload {_names(way.reload)}" for _ in way.reload[:1]]
         parts += [f"wait for {_names(way.await_)}"] if way.await_ else []
         what = f"activate generation {number or found.next_number}"
-        steps.append(Step("serving", what, "; ".join(parts) or "systemd must load it"))
+        otherwise = f"without {ends}" if ends else "systemd must load it"
+        steps.append(Step("serving", what, "; ".join(parts) or otherwise))
     users = [account.name for account in wanted.facts.users if account.ours]
-    gone = surplus(found, wanted.rig, wanted.generation, users)
-    if gone.generations or gone.paths or gone.users:
-        numbers = [f"generation {number}" for number in gone.generations]
-        leaving = [f"user {user}" for user in gone.users]
+    loose = surplus(found, wanted.rig, wanted.generation, users)
+    if loose.generations or loose.paths or loose.users:
+        numbers = [f"generation {number}" for number in loose.generations]
+        leaving = [f"user {user}" for user in loose.users]
         why = f"{wanted.rig.keep_generations} generations are kept"
-        steps.append(Step("serving", f"remove {', '.join([*numbers, *gone.paths, *leaving])}", why))
-    return steps
+        steps.append(Step("serving", f"remove {', '.join([*numbers, *loose.paths, *leaving])}", why))
+    return steps + _undeclared("serving", wanted)
 
 
 def _always(wanted: Desired) -> bool:
     return True
 
 
-def _nothing(wanted: Desired, found: Served) -> list[Step]:
-    """What `deploy --dry` alone looks at."""
-    return []
+def _undeclared(role: str, wanted: Desired) -> list[Step]:
+    """What a role takes off that is there, and has no row otherwise."""
+    there = wanted.facts.undeclared
+    return [
+        Step(role, one.what, one.why)
+        for one in undeclared(wanted.rig)
+        if one.role == role and not there.isdisjoint(one.paths)
+    ]
+
+
+def _network(wanted: Desired, found: Served) -> list[Step]:
+    return _undeclared("network", wanted)
+
+
+def _nvidia_cards(wanted: Desired, found: Served) -> list[Step]:
+    return _undeclared("nvidia_cards", wanted)
 
 
 @dataclass(frozen=True)
@@ -271,12 +302,12 @@ class Stage:
 
 STAGES = (
     Stage("base", _base),
-    Stage("network", _nothing),
+    Stage("network", _network),
     Stage("tools", _tools),
     Stage("nvidia_driver", _nvidia_driver, lambda wanted: bool(wanted.driver or wanted.facts.driver_ours)),
     Stage(
         "nvidia_cards",
-        _nothing,
+        _nvidia_cards,
         lambda wanted: not wanted.rig.driver.managed and bool(settings(wanted.rig) or wanted.facts.settings_ours),
     ),
     Stage(
@@ -324,4 +355,5 @@ def _some(reasons: list[str]) -> str:
 
 def _names(units: tuple[str, ...]) -> str:
     said = (unit.rpartition(".")[0].replace(PREFIX, "port ").replace(GATEWAY_PREFIX, "port ") for unit in units)
-    return ", ".join(name.removeprefix("rigwright-").removeprefix("rigwright_") for name in said)
+    # a port has two units
+    return ", ".join(dict.fromkeys(name.removeprefix("rigwright-").removeprefix("rigwright_") for name in said))

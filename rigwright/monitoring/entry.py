@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, model_validator
 
 from rigwright.addresses import Address, Cidr, HttpUrl, Port
-from rigwright.problems import Frozen
+from rigwright.problems import Written
 from rigwright.types import Name, Positive
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Percent = Annotated[int, Field(ge=1, le=99, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False)]
 
 
-class Receiver(Frozen):
+class Receiver(Written):
     """Who is told of alerts: a webhook, in Alertmanager's own format."""
 
     url: HttpUrl | None = Field(
@@ -47,7 +47,7 @@ class Receiver(Frozen):
         return self
 
 
-class Limits(Frozen):
+class Limits(Written):
     """Beyond what somebody is told."""
 
     ttft_p99_s: Seconds | None = Field(
@@ -67,7 +67,7 @@ class Limits(Frozen):
     )
 
 
-class Server(Frozen):
+class Server(Written):
     """What asks all boxes of an inventory, keeps what they tell, and alerts."""
 
     port: Port = Field(default=9090, description="Prometheus' TCP port, on the box's `address`.")
@@ -102,7 +102,7 @@ class Server(Frozen):
         return self
 
 
-class Monitoring(Frozen):
+class Monitoring(Written):
     """What a box tells of itself, and to whom."""
 
     address: Address = Field(description="The host's own address at which it is asked.")

@@ -44,6 +44,8 @@ class Activation:
     """Those that do not, and are to."""
     reload: tuple[str, ...] = ()
     """Units that are to read their settings again."""
+    idle: tuple[str, ...] = ()
+    """Of instances that are not declared and do not run: what systemd keeps of each goes with its unit file."""
     carriers: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False)
     """Socket unit -> its service, and its TCP port, 0 for none; of all that are to listen."""
 
@@ -70,7 +72,8 @@ class Activation:
     @property
     def slices(self) -> tuple[str, ...]:
         """Those of instances that go: systemd keeps an empty one until it is stopped."""
-        gone = [unit for unit in self.stop if unit not in self.restart and unit.startswith(PREFIX)]
+        leaving = (*self.stop, *self.idle)
+        gone = [unit for unit in leaving if unit not in self.restart and unit.startswith(PREFIX)]
         return tuple(map(slice_of, gone))
 
     @property
@@ -154,12 +157,17 @@ def activation(found: Served, config: str, goal: Goal) -> Activation | None:
     ]
     free = tuple(found.held(name) or UnitState(name, "", 0, frozenset()) for name in running)
     stop = (*strays, *in_the_way)
-    return Activation(stop, tuple(stale), tuple(loading), free, release, listen, reload, carriers)
+    idle = tuple(sorted(name for name in found.links if _of_an_instance(name) and name not in {*unit_states, *strays}))
+    return Activation(stop, tuple(stale), tuple(loading), free, release, listen, reload, idle, carriers)
 
 
 def only_loading(way: Activation | None) -> bool:
     """Whether all that is left is to wait."""
     return way is not None and not (way.stop or way.restart or way.release or way.reload) and bool(way.await_)
+
+
+def _of_an_instance(name: str) -> bool:
+    return name.startswith(PREFIX) and name.endswith(".service")
 
 
 def _up(process: Process) -> bool:

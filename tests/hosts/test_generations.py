@@ -99,6 +99,31 @@ def test_rollback_goes_back_and_the_next_deploy_forward(lab: Lab, converged: Hos
 
 
 @pytest.mark.all_only
+def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: Lab, converged: Host, tmp_path: Path) -> None:
+    """Also of an instance that nobody has running: it failed, or somebody stopped it."""
+    demo = {"variant": "llamacpp/demo", "port": PORT}
+    both = write_inventory(
+        tmp_path / "both", lab, converged, instances={"chat": demo, "old": {**demo, "port": PORT + 1}}
+    )
+    one = write_inventory(tmp_path / "one", lab, converged, instances={"chat": demo})
+    assert deploy(both).status == 0
+
+    def rows(inventory: Path) -> dict[str, str]:
+        (told,) = json.loads(rigwright("plan", str(inventory), "--json").stdout)
+        return {step["what"]: step["why"] for step in told["steps"]}
+
+    assert rows(both) == {}
+    converged.run("systemctl stop rigwright-old; touch /etc/rigwright/ca.pem")
+    planned = rows(one)
+    assert planned["end old, port 8021"] == "no longer declared"
+    assert planned["remove CA certificates"] == "no longer declared"
+    assert deploy(one).status == 0
+    assert rows(one) == {}
+    assert "rigwright-old" not in converged.run("systemctl list-units --all --no-legend 'rigwright*'")
+    assert converged.run("ls /etc/rigwright/ca.pem", check=False) == ""
+    assert red(one) == set()
+
+
 def test_what_a_kept_generation_needs_stays_and_the_rest_goes(lab: Lab, converged: Host, tmp_path: Path) -> None:
     def turn(number: int) -> Path:
         key = tmp_path / f"key{number}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.hosts import HostSpec
-from lab.labs import Lab
 from tests.hosts import patch_box
-from tests.hosts.image import LENT_DISK, SERVER, Box, image, serving, site
+from tests.hosts.image import LENT_DISK, SERVER, Box, image, site
+from tests.hosts.image.fixtures import box as box
+from tests.hosts.image.fixtures import inventory as inventory
 from tests.hosts.models import rigwright
 from tests.hosts.support import PORT, api_key, check, deploy, main_pid, red, served, until
 
@@ -21,19 +20,6 @@ UNIT = "rigwright-chat.service"
 TWO = image("two", layers=60)
 ENGINE = "pgrep -o -f '^python3 -I /run/rigwright'"
 ENGINES = "/opt/rigwright/engines"
-
-
-@pytest.fixture(scope="module")
-def box(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """A host that serves an image from a registry."""
-    with serving(lab, HostSpec("image", "debian-13", disks=("/opt",)), tmp_path_factory.mktemp("image")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def inventory(box: Box) -> Path:
-    """Deployed once, and declared anew by each test."""
-    return box.deployed()
 
 
 def left(box: Box) -> str:

@@ -12,6 +12,7 @@ from lab.hosts import HostSpec
 from lab.labs import Lab
 from tests.hosts.containers_box import IMAGE
 from tests.hosts.image import LENT_DISK, Box, image, serving
+from tests.hosts.image.fixtures import inventory as inventory
 from tests.hosts.models import rigwright
 from tests.hosts.support import PORT, api_key, deploy, main_pid, red, served, until
 
@@ -34,12 +35,6 @@ def box(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         made.host.run("DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends docker.io")
         made.host.run(f"{IMAGE}\ndocker import /root/image.tar own; {OWN}")
         yield made
-
-
-@pytest.fixture(scope="module")
-def inventory(box: Box) -> Path:
-    """Deployed once, and declared anew by each test."""
-    return box.deployed()
 
 
 def left(box: Box) -> list[str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.hosts import HostSpec
-from lab.labs import Lab
-from tests.hosts.image import LENT_DISK, REPOSITORY, Box, image, serving
+from tests.hosts.image import LENT_DISK, REPOSITORY, Box, image
+from tests.hosts.image.fixtures import box as box
+from tests.hosts.image.fixtures import inventory as inventory
 from tests.hosts.models import rigwright
 from tests.hosts.support import deploy, main_pid, plan, red, served, until
 from tests.unit.file_server import file_server, slow
@@ -20,19 +19,6 @@ from tests.unit.registry_server import Registry
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-13"], indirect=True)]
 UNIT = "rigwright-chat.service"
-
-
-@pytest.fixture(scope="module")
-def box(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """A host that serves an image from a registry."""
-    with serving(lab, HostSpec("faulty", "debian-13", disks=("/opt",)), tmp_path_factory.mktemp("image")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def inventory(box: Box) -> Path:
-    """Deployed once, and declared anew by each test."""
-    return box.deployed()
 
 
 def test_a_disk_that_fills_up_while_layers_come_leaves_what_serves(box: Box, inventory: Path, release: str) -> None:

@@ -306,6 +306,7 @@ def probed(**changes: object) -> dict[str, object]:
         "programs": ["llama-server"],
         "settings": ["/nowhere"],
         "containers": "/nowhere",
+        "undeclared": ["/nowhere"],
         "share_unit": "nowhere.service",
         "share_path": "/nowhere",
         "share_record": "/nowhere",

@@ -106,7 +106,15 @@ STATES: dict[str, tuple[dict[str, Any], Activation | None]] = {
     "link missing": ({"links": {name: to for name, to in LINKS.items() if name != CHAT}}, SYSTEMD),
     "link to elsewhere": ({"links": {**LINKS, CHAT: f"{CONFIG}/current/units/{CODE}"}}, SYSTEMD),
     "an ordinary file of ours": ({"links": {**LINKS, CHAT: ""}}, SYSTEMD),
-    "a file of ours too many": ({"links": {**LINKS, FOREIGN: ""}}, SYSTEMD),
+    "a file of ours too many": ({"links": {**LINKS, FOREIGN: ""}}, Activation(idle=(FOREIGN,))),
+    "one that was stopped and is not declared": (
+        {**stray(state="inactive", sub="dead", running=False), "links": {**LINKS, FOREIGN: "/x"}},
+        Activation(idle=(FOREIGN,)),
+    ),
+    "one that runs and is not declared": (
+        {**stray(), "links": {**LINKS, FOREIGN: "/x"}},
+        Activation((FOREIGN,), (), (), (OLD,)),
+    ),
     "journal left": ({"activating": True}, SYSTEMD),
     "no current link": ({"current": None}, SYSTEMD),
     "another generation is current": ({"current": 7}, SYSTEMD),

@@ -183,14 +183,78 @@ def test_mistakes_in_engines_and_variants_of_all_files_are_told_at_once(tmp_path
     lines = refusal(tmp_path, changed('kind = "llama.cpp"', 'kind = "llama"')).splitlines()
     found = [line.removeprefix(f"{tmp_path}/") for line in lines]
     wanted = [
-        "a.toml: engines.plain.kind: 'llama' is refused: must be 'image' or 'llama.cpp' or 'vllm'",
-        "b.toml: engines.none.kind: missing",
+        "a.toml: engines.plain.kind: 'llama' is refused; did you mean \"llama.cpp\"?; allowed: image, llama.cpp, vllm",
+        "b.toml: engines.none.kind: missing; allowed: image, llama.cpp, vllm",
         "b.toml: engines.other.commit: 'main' is refused: must be 40 lowercase hexadecimal digits",
         'b.toml: engines.other.sorce: unknown key; did you mean "source"?',
         "b.toml: engines.other.source: missing",
         "b.toml: variants.a/b.cards: -1 is refused: must be at least 0",
     ]
     assert [one for one in wanted if not any(line.startswith(one) for line in found)] == [], found
+
+
+X = '[variants."plan/x"]\n'
+WHOLE = f'{X}engine = "plain"\nmodel = "small"\ncontext = 4096\n'
+ENGINES = "allowed: plain"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            WHOLE.replace('engine = "plain"\n', ""),
+            [f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}'],
+        ),
+        (
+            WHOLE.replace("engine", "engin").replace("plain", "plane"),
+            [f'variants.plan/x.engine: missing: it is called "engin" here; did you mean "plain"?; {ENGINES}'],
+        ),
+        (
+            WHOLE.replace("engine", "Engine"),
+            [f'variants.plan/x.engine: missing: it is called "Engine" here; did you mean "plain"?; {ENGINES}'],
+        ),
+        (
+            f"{X}cards = -1\n",
+            [
+                "variants.plan/x.cards: -1 is refused: must be at least 0",
+                f'variants.plan/x.engine: missing; did you mean "plain"?; {ENGINES}',
+                "variants.plan/x.model: missing",
+            ],
+        ),
+        ('[engines.x]\nsource = "s"\nimage = "i"\n', ["engines.x.kind: missing; allowed: image, llama.cpp, vllm"]),
+        (
+            f'{WHOLE}evidence.kind = "boted"\n',
+            [
+                "variants.plan/x.evidence.kind: 'boted' is refused; did you mean \"booted\"?; "
+                "allowed: booted, derived, parsed, published"
+            ],
+        ),
+        (
+            f'{WHOLE}evidence.card = "x"\n',
+            ["variants.plan/x.evidence.kind: missing; allowed: booted, derived, parsed, published"],
+        ),
+        (
+            f'{WHOLE}split_mode = "rows"\n',
+            [
+                "variants.plan/x.split_mode: 'rows' is refused: must be 'none', 'layer', 'row' or 'tensor'; "
+                'did you mean "row"?'
+            ],
+        ),
+        (
+            WHOLE.replace("4096", "2026-11-26"),
+            ["variants.plan/x.context: 2026-11-26 is refused: must be a whole number"],
+        ),
+        (f"\ufeff{WHOLE}", ["the file: cannot be read as TOML: it begins with a byte order mark: save it as UTF-8"]),
+    ],
+)
+def test_what_is_missing_or_misspelt_is_told_once_with_what_is_allowed(
+    tmp_path: Path, text: str, said: list[str]
+) -> None:
+    (tmp_path / "b.toml").write_text(text)
+    lines = refusal(tmp_path, CATALOG).splitlines()
+    assert len(lines) == len(said)
+    for line, start in zip(lines, said, strict=True):
+        assert line.startswith(f"{tmp_path / 'b.toml'}: {start}")
 
 
 def test_a_key_that_its_kind_does_not_have_is_told_with_the_nearest_one(tmp_path: Path) -> None:
@@ -234,7 +298,8 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
         Catalog.load([first, second])
     assert (
         str(caught.value)
-        == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused: must be 'image' or 'llama.cpp' or 'vllm'"
+        == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused; did you mean \"llama.cpp\"?; "
+        "allowed: image, llama.cpp, vllm"
     )
 
 

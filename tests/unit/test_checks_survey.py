@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from checks.survey import carry
 from checks.survey.accounts import ACCOUNTS
 from checks.survey.section import Section
 from checks.survey.taken import Survey
+from rigwright.inventory import ROOT
 
 
 def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
@@ -73,6 +75,49 @@ def look(asked):
     began = time.monotonic()
     assert run({"stays": (0.3, str(os.getpgid(0)))})["stays"]["failed"] == "it took too long"
     assert time.monotonic() - began < 5
+
+
+def test_a_section_that_waits_for_a_dead_server_says_where_one_is(sections) -> None:  # type: ignore[no-untyped-def]
+    common = (carry.HOST / "common.py").read_text()
+    sections(
+        common=f"{common}\ndef mounted():\n    return ['/', '/home']\n"
+        "def _answered(folders, limit):\n    return folders.index('/home') if '/home' in folders else len(folders)\n",
+        hangs="import time\ndef look(asked):\n    time.sleep(60)\n",
+        answers="def look(asked):\n    return asked\n",
+    )
+    found = run({"hangs": (0.3, {}), "answers": (9.0, 1)})
+    assert found["hangs"]["failed"] == "it took too long: file systems that do not answer: /home"
+    assert found["answers"]["told"] == 1
+
+
+DEAD = """import ctypes, json, os, subprocess, sys
+from checks.survey import carry
+server = os.open("/dev/fuse", os.O_RDWR)  # which nobody ever answers by
+how = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+if ctypes.CDLL(None).mount(b"dead", b"/home", b"fuse", 0, how):
+    sys.exit(77)
+program = carry.program({"rights": (60.0, {})})
+done = subprocess.run(["sh", "-c", carry.COMMAND], input=program, text=True, capture_output=True)
+os.write(1, json.dumps(carry.answers(done.stdout.encode())).encode())
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts something over /home")
+def test_a_dead_mount_at_home_hangs_no_look_and_is_named() -> None:
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", DEAD],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    if not Path("/dev/fuse").exists() or done.returncode == 77:
+        pytest.skip("this machine has no FUSE")
+    told = json.loads(done.stdout)["rights"]["told"]
+    assert {"file": "/home", "text": "its file system does not answer: nobody knows what lies there"} in told[
+        "programs"
+    ]
 
 
 def test_a_section_that_is_ended_while_it_speaks_takes_no_other_along(sections) -> None:  # type: ignore[no-untyped-def]

@@ -85,8 +85,9 @@ def test_a_toolkit_that_is_locked_in_another_version_is_refused(locked: Box) -> 
         ),
         ({"engines": ["docker"], "daemon": {"hosts": ["tcp://0.0.0.0:2375"]}}, "without hosts: access to"),
         ({"engines": ["docker"], "daemon": {"runtimes": {}}}, "without runtimes: Rigwright sets it"),
+        ({"engines": ["docker"], "daemon": {"debug": {1, 2}}}, "a list: [ ] in place of { }"),
         (
-            {"engines": ["docker"], "daemon": {"debug": {1, 2}}},
+            {"engines": ["docker"], "daemon": {"debug": object()}},
             "a table of strings, numbers, booleans, lists and tables",
         ),
         ({"engines": ["docker"], "daemon": []}, "a table of options"),

@@ -12,6 +12,7 @@ import pytest
 
 from rigwright.host.basics import Listener
 from rigwright.host.facts import PACKAGES, Account, HostFacts, parse, questions
+from rigwright.host.undeclared import undeclared
 from rigwright.monitoring import found as watching
 from rigwright.render import render
 from rigwright.supply.fetching import run_name
@@ -57,6 +58,7 @@ RECORDS = [
     ("driver_ours", "yes"),
     ("containers_ours", "yes"),
     ("settings_ours", "yes"),
+    ("undeclared", "/etc/rigwright/ca.pem"),
     ("address", "127.0.0.1"),
     ("address", "10.0.0.5"),
     ("address", "fe80::1"),
@@ -84,6 +86,7 @@ MANY = {
     "linked",
     "missing",
     "foreign",
+    "undeclared",
     "address",
     "watching",
     "watching_secret",
@@ -135,6 +138,7 @@ def test_a_probes_lines_become_facts() -> None:
         driver_ours=True,
         containers_ours=True,
         settings_ours=True,
+        undeclared=frozenset({"/etc/rigwright/ca.pem"}),
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
         monitoring=watching.State(
@@ -265,6 +269,14 @@ def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_
     assert found.file_systems == {"/": "/", "/not/yet/there": "/", "/proc": "/proc"}
 
 
+def test_the_probe_finds_what_is_left_of_what_is_not_declared_any_more(tmp_path: Path) -> None:
+    there, link = tmp_path / "there", tmp_path / "link"
+    there.touch()
+    link.symlink_to("/nowhere")
+    asked = [str(there), str(link), str(tmp_path / "not there")]
+    assert probe(undeclared=asked).undeclared == {str(there), str(link)}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_the_probe_tells_a_user_who_is_not_root_apart() -> None:
     assert probe(user=65534).uid == 65534
@@ -289,6 +301,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "programs": ["llama-server"],
         "settings": ["/etc/systemd/system/rigwright-power.service", "/etc/sysctl.d/60-rigwright.conf"],
         "containers": "/var/lib/rigwright/containers",
+        "undeclared": sorted(path for one in undeclared(made) for path in one.paths),
         **sharing.questions(),
         **watching.questions(made),
     }

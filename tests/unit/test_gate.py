@@ -25,6 +25,14 @@ ATTACKS = (
         f"{ESC}[8mhidden",
         f"{ESC}[5m",
         f"{ESC}[1;8m",
+        *(
+            f"{ESC}[{code}m"
+            for code in ("", "2", "7", "30", "37", "39", "40", "41", "49", "90", "97", "100", "107", "255")
+        ),
+        *(
+            f"{ESC}[{code}m"
+            for code in ("31;41", "38;5;0", "48;5;1", "38;2;0;0;0", "48;2;0;0;0", "01", "031", "4", "9")
+        ),
         f"{ESC}]0;title\x07",
         f"{ESC}P+q544e{ESC}\\",
         f"{ESC}[6n",
@@ -38,7 +46,7 @@ LETTERS = frozenset(map(chr, range(32, 127))) | {"\n", "\t"}
 @pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
 def test_nothing_that_a_terminal_obeys_gets_through(attack: str) -> None:
     for text in (attack, f"a{attack}b", attack * 2, f"{ESC}[31m{attack}{ESC}[0m"):
-        found = gate.STYLE.sub("", gate.shown(text))
+        found = gate.shown(text).replace(f"{ESC}[31m", "").replace(f"{ESC}[0m", "")
         assert {*found} <= LETTERS, ascii(found)
         assert {*gate.shown(text, styles=False)} <= LETTERS
 
@@ -59,8 +67,27 @@ def test_whatever_is_a_control_ends_a_line_or_turns_it_is_spelt() -> None:
 
 
 def test_our_own_styles_and_all_letters_are_left_as_they_are() -> None:
-    for text in (click.style("é 漢 🙂", fg="red", bold=True), click.style("x", dim=True), "a\tb\n", "1 €", ""):
+    for text in (click.style("é 漢 🙂", fg="red", bold=True), click.style("x", fg="cyan"), "a\tb\n", "1 €", ""):
         assert gate.shown(text) == text
+
+
+FAMILY, PERSIAN = "\U0001f468\u200d\U0001f469\u200d\U0001f467", "می\u200cخواهم"
+
+
+def test_joiners_are_spelt_in_a_name_and_join_letters_in_what_a_model_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gate.shown(f"box\u200d1 {FAMILY}").count("\\u200d") == 3
+    monkeypatch.setattr(sys, "stdout", gate.Gated(sys.stdout))
+    gate.prose(f"{FAMILY} {PERSIAN} 1\u202f000\u00a0€\n\t")
+    assert capsys.readouterr().out == f"{FAMILY} {PERSIAN} 1\u202f000\u00a0€\n\t"
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
+def test_what_a_model_says_writes_nowhere_else_on_the_terminal(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # red text is none of a model's, either
+    gate.prose(f"{ESC}[31m{attack}")
+    assert {*capsys.readouterr().out} <= LETTERS
 
 
 def test_json_with_some_in_it_stays_what_it_is() -> None:

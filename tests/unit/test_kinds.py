@@ -123,10 +123,11 @@ def test_a_kind_that_nobody_has_is_refused_with_those_that_there_are(tmp_path: P
         load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: engines.x.kind: ")
-    assert line.endswith("is refused: must be 'image' or 'llama.cpp' or 'vllm'")
+    assert line.endswith("; allowed: image, llama.cpp, vllm")
+    assert ('did you mean "llama.cpp"?' in line) == ("lama" in kind.lower())
     register(Other())
     if kind != '"other"':
-        with pytest.raises(Invalid, match=r"must be 'image' or 'llama\.cpp' or 'other' or 'vllm'"):
+        with pytest.raises(Invalid, match=r"allowed: image, llama\.cpp, other, vllm"):
             load(tmp_path, f"\n[engines.x]\nkind = {kind}\n")
 
 

@@ -84,6 +84,12 @@ CLASSES: dict[str, st.SearchStrategy[Change]] = {
     "bytes in a table": of(
         "box.mirrors", labels.map(lambda one: f"http://{one}/x".encode()), lambda one: {"mirrors": {"store": [one]}}
     ),
+    "a set of cards": of(
+        "box.instances.chat.cards",
+        st.sets(st.integers(0, 1), min_size=1),
+        lambda one: {"instances": chat(variant="llamacpp/two", cards=one)},
+    ),
+    "mirrors in a set": of("box.mirrors", addresses, lambda one: {"mirrors": {"store": {f"http://{one}/x"}}}),
     "a queue": of(
         "box.gateway.queue",
         huge,

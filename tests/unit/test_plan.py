@@ -13,8 +13,10 @@ from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import STAGES, Desired, Plan, Step, desired, plan, stages
+from rigwright.host.undeclared import undeclared
 from rigwright.serving.live import Served
 from rigwright.supply.bundle import Bundle
+from rigwright.supply.network import authority_path
 from rigwright.supply.tools import tools
 from tests.unit import samples
 from tests.unit.driver_hosts import C3090, LOADED, SERVER, UBUNTU, host, installed
@@ -113,8 +115,25 @@ HOSTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], tuple[str, ...]]] 
     ),
     "stray": (
         {"processes": {**RIGHT, "rigwright-old.service": STRAY}},
-        [("activate generation 1", "stop old")],
+        [("end old", "no longer declared"), ("activate generation 1", "without old")],
         ("rigwright-old.service",),
+    ),
+    "one that failed and is not declared": (
+        {
+            "links": converged(AIM).links | {"rigwright-old.service": "/etc/rigwright/current/units/x"},
+            "processes": {**RIGHT, "rigwright-old.service": replace(STRAY, state="failed", running=False)},
+        },
+        [("end old", "no longer declared"), ("activate generation 1", "without old")],
+        (),
+    ),
+    "a port that is not declared": (
+        {
+            "sockets": {**converged(AIM).sockets, "rigwright_listener-8099.socket": frozenset({"127.0.0.1:8099"})},
+            "links": converged(AIM).links
+            | {f"rigwright_listener-8099.{kind}": "/etc/rigwright/current/units/x" for kind in ("service", "socket")},
+        },
+        [("end port 8099", "no longer declared"), ("activate generation 1", "without port 8099")],
+        (),
     ),
     "loading": (
         {"processes": {**RIGHT, CHAT: LOADING}},
@@ -177,10 +196,63 @@ def test_an_engine_whose_modes_were_changed_is_not_compiled_again() -> None:
 
 def test_a_rig_without_instances_stops_what_runs_and_fetches_nothing() -> None:
     done = made(one=rig())
-    stopped = f"stop chat, code, {PORTS}; release {PORTS}"
-    assert stopped in (done.steps[-1].why, done.steps[-2].why)
+    assert Step("serving", f"end chat, code, {PORTS}", "no longer declared") in done.steps
+    assert f"without chat, code, {PORTS}" in (done.steps[-1].why, done.steps[-2].why)
     assert done.interrupted == (CHAT, CODE)
     assert done.fetched_bytes == 0
+
+
+PACKAGE = "/srv/models/_packages/0123456789abcdef/numpy-1.26.4-cp310-linux_x86_64.whl"
+LEFT: dict[str, tuple[Rig, HostFacts, Step]] = {
+    "certificates": (
+        RIG,
+        ready(undeclared=frozenset({"/etc/rigwright/ca.pem"})),
+        Step("network", "remove CA certificates", "no longer declared"),
+    ),
+    "a gateway's log": (
+        RIG,
+        ready(undeclared=frozenset({"/etc/logrotate.d/rigwright_gateway"})),
+        Step("serving", "remove the gateway's log rotation", "no longer declared"),
+    ),
+    "settings of cards": (
+        RIG,
+        ready(undeclared=frozenset({"/etc/sysctl.d/60-rigwright.conf"}), settings_ours=True),
+        Step("nvidia_cards", "remove settings of cards and kernel", "no longer declared"),
+    ),
+    "no weights": (
+        rig(),
+        ready(undeclared=frozenset({"/etc/systemd/system/rigwright_rehash.timer"})),
+        Step("weights", "stop hashing weights again", "no model is declared any more"),
+    ),
+    "packages": (
+        RIG,
+        ready(weight_bytes=MappingProxyType({WEIGHT: artefact().size, PACKAGE: 4096})),
+        Step(
+            *("engines", "remove 1 downloaded package"),
+            "all that is made of them is whole, or no longer declared",
+        ),
+    ),
+    "a cut line": (
+        RIG,
+        ready(ledger_whole=False),
+        Step("base", "end the last line of /var/lib/rigwright/owned", "it was cut off"),
+    ),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_what_is_taken_off_for_it_is_not_declared_any_more_has_a_row(left: str) -> None:
+    one, host, step = LEFT[left]
+    assert step in made(converged(wanted(one)), host, one).steps
+    assert step not in made(converged(wanted(one)), ready(), one).steps
+
+
+def test_nothing_that_is_declared_is_asked_for_as_left_over() -> None:
+    whole = replace(RIG, ca_certificates="x")
+    asked_for = {path for one in undeclared(whole) for path in one.paths}
+    assert authority_path(whole) not in asked_for
+    assert not {path for path in asked_for if "rehash" in path}
+    assert {"/etc/logrotate.d/rigwright_gateway", "/etc/sysctl.d/60-rigwright.conf"} < asked_for
 
 
 def test_tools_of_another_lock_are_installed_anew() -> None:

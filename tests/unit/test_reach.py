@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.chat import shown, streamed
+from cli.chat import streamed
 from rigwright.inventory import ROOT
 from tests.unit.samples import Box, chat, entry
 from tests.unit.ssh_server import Sshd, sshd
@@ -168,7 +168,3 @@ def test_an_answer_comes_piece_by_piece(server: Asked) -> None:  # noqa: F811 (t
     pieces = list(streamed(connection, "a-key", {"model": "m", "messages": [], "stream": True}))
     assert pieces == ["I am", " here."]
     assert server.headers == "Bearer a-key"
-
-
-def test_what_a_model_says_writes_nowhere_else_on_the_terminal() -> None:
-    assert shown("a\n\tb\x1b[2J\r") == "a\n\tb\\x1b[2J\\r"

@@ -1,59 +1,110 @@
-"""What README shows of a verb's output is what it prints on a terminal of 80 columns."""
+"""What pages show of a command's output is what it prints, and every block of it has something that makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
+import re
+from pathlib import Path
 
-import click
 import pytest
 
-from cli.plan import Planned, _show
-from cli.status_lines import Row, Status, lines, table
-from cli.tables import paragraph
-from rigwright.host.plan import desired, plan
-from rigwright.inventory import ROOT, hosts, load
-from rigwright.serving.live import Served
-from tests.unit.samples import facts
+from cli.resolving.difference import difference
+from rigwright.inventory import ROOT
+from tests.shown import PAGES, alike, everywhere, outputs, stale, unmade
+from tests.unit.samples import artefact, deb
+from tests.unit.shown import COLUMNS, MADE
 
-README = (ROOT / "README.md").read_text()
-MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build")
+HOSTS = ROOT / "tests" / "hosts" / "test_shown.py"
 
 
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
-    """What was printed, as a page has it; standard output stands in for a terminal."""
-    monkeypatch.setenv("COLUMNS", "80")
-    terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
-    for module in ("cli.tables", "cli.status_lines"):
-        monkeypatch.setattr(f"{module}.sys", terminal)
-
-    def taken() -> str:
-        text = click.unstyle(capsys.readouterr().out)
-        assert 0 < max(map(len, text.splitlines())) <= 80, text
-        return text
-
-    return taken
+@pytest.mark.parametrize("name", MADE)
+def test_a_page_shows_what_is_printed(name: str) -> None:
+    made = MADE[name]()
+    assert 0 < max(map(len, made.splitlines())) <= COLUMNS
+    assert everywhere()[name] == made, "run `.venv/bin/python -m tests.unit.shown`"
 
 
-def test_a_plan_of_a_blank_machine(shown: Callable[[], str]) -> None:
-    declared = {"instances": {"chat": {"variant": "llamacpp/demo", "port": 8020}}}
-    ((_, data),) = hosts(
-        {"box1": {"ssh_hostname": "192.0.2.7", "mirrors": {"shelf": ["http://192.0.2.1"]}, **declared}}
-    )
-    rig = load(data["rig"])
-    made = plan(desired(rig, facts(missing_packages=MISSING)), Served())
-    _show({"box1": Planned(made, [], [], None, [], [], [], [], rig.digest)})
-    text = shown()
-    # the digest of the lock moves with each lock
-    kept = text[: text.index("box1: lock and bundle")]
-    assert kept in README, kept
+def test_every_output_is_made_here_or_taken_from_a_host() -> None:
+    hosts = set(re.findall(r'shown\["([a-z-]+)"\]', HOSTS.read_text()))
+    assert hosts
+    assert {*everywhere()} == {*MADE} | hosts
 
 
-def test_a_status_after_a_rollback(shown: Callable[[], str]) -> None:
-    one = Row("chat", "llamacpp/my-model", "ready", "", 8040.0, 8020, [], 4, 4096, memory_bytes=1_100_000_000)
-    seen = [Status("box1", True, generation=1, instances=[one])]
-    table(seen)
-    for line in lines(seen, "~/boxes/rig.py"):
-        paragraph(line)
-    assert (text := shown()) in README, text
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_page_shows_what_nothing_makes(path: Path) -> None:
+    assert [*unmade(path.read_text())] == []
+
+
+MODEL: dict[str, object] = {
+    "group": "qwen",
+    "repository": "unsloth/Qwen3.6-27B-GGUF",
+    "version": "1234567" + "0" * 33,
+    "sources": ["hub:unsloth/Qwen3.6-27B-GGUF"],
+}
+
+
+@pytest.mark.parametrize(
+    ("page", "rows", "shown"),
+    [
+        (
+            "catalog-and-lock.md",
+            [artefact(name="my-model", version="2026-11", size=773_700)],
+            "+ weight my-model 2026-11  773.7 kB",
+        ),
+        (
+            "catalog-and-lock.md",
+            [deb(f"package-{number}", "595.91.07-1") for number in range(42)] + [deb()],
+            "+ driver driver-debian-13 595.91.07, 43 packages",
+        ),
+        ("weights.md", [artefact(**MODEL)], "+ model qwen unsloth/Qwen3.6-27B-GGUF@1234567 "),
+    ],
+)
+def test_a_line_of_lock_is_as_a_page_has_it(page: str, rows: list[object], shown: str) -> None:
+    (line,) = difference([], rows)  # type: ignore[arg-type]
+    assert line.startswith(shown)
+    assert shown in (ROOT / "docs" / page).read_text()
+
+
+PAGE = """Text.
+
+<!-- output of one -->
+
+```
+old
+```
+
+<!-- end of one -->
+
+```sh
+./rig
+```
+"""
+
+
+def test_what_is_stale_is_written_anew_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    assert outputs(PAGE) == {"one": "old\n"}
+    assert stale(page, {"one": "new\n"}) == (PAGE, PAGE.replace("old", "new"))
+    assert stale(page, {}) == (PAGE, PAGE)
+
+
+def test_a_block_without_a_language_that_nothing_makes_is_seen() -> None:
+    assert [*unmade(PAGE)] == []
+    assert [*unmade(PAGE.replace("<!-- output of one -->", "so it says:"))] == ["```\nold\n```"]
+    assert [*unmade(f"{PAGE}```\nbox1: done\n```\n")] == ["```\nbox1: done\n```"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("box  1  2026-11-21T13:23:34Z  446cd978a919", "box 1  2026-11-26T01:02:03Z 000000000000"),
+        (
+            "ana@desk (process 23459) holds since 2026-11-21 13:28:55\n  UTC: deploy of /home/ana/boxes/rig.py",
+            "root@lab-7 (process 1) holds since 2026-11-26 01:02:03 UTC: deploy of /tmp/x/rig.py",
+        ),
+        ("ready  2h 14m  8020  1.1 GB", "ready  3s  8020  905.2 MB"),
+    ],
+)
+def test_what_differs_from_host_to_host_does_not_count(one: str, other: str) -> None:
+    assert alike(one) == alike(other)
+    assert alike(one) != alike(f"{other} more")

@@ -75,6 +75,12 @@ def test_what_is_in_the_way_is_stopped_before_the_link_moves(host: HostFolder) -
     assert linked(host) == set(NEW.unit_files)
 
 
+def test_what_systemd_keeps_of_one_that_has_failed_goes_with_its_unit(host: HostFolder) -> None:
+    serve_old(host)
+    assert host.sh(script(host, Activation(idle=(FOREIGN,)), (FOREIGN,))).returncode == 0
+    assert host.asked[:3] == [f"stop {slice_of(FOREIGN)}", f"reset-failed {FOREIGN}", "daemon-reload"]
+
+
 def test_units_of_the_earlier_generation_that_are_gone_lose_their_links(host: HostFolder) -> None:
     assert host.sh(script(host, Activation((), (CHAT, CODE)))).returncode == 0
     (host.units / "rigwright-theirs.service").symlink_to("/nowhere")

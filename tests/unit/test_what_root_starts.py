@@ -6,13 +6,14 @@ import grp
 import hashlib
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from checks.survey.host import commands, dpkg, jobs, rights, sshd
+from checks.survey.host import commands, common, dpkg, jobs, rights, sshd
 from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
@@ -437,6 +438,61 @@ def test_what_is_mounted_is_not_looked_at(write: Write, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "scandir", entries)
     assert [one["text"] for one in rights.programs()] == ["mode 4755"]
+
+
+@pytest.fixture
+def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of which nobody hears again who looks into it, as of one whose server is gone."""
+    folder, pipe = tmp_path / "home", tmp_path / "pipe"
+    folder.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    # nobody ever writes into it
+    waits = f'for one; do [ "$one" != {folder} ] || read -r _ < {pipe}; printf .; done'
+    monkeypatch.setattr(common, "LOOK", ("sh", "-c", waits, "look"))
+    monkeypatch.setattr(common, "PATIENCE", 0.5)
+    monkeypatch.setattr(rights, "HELD", (str(tmp_path / "usr/bin"), str(folder), str(tmp_path / "usr/lib")))
+    return folder
+
+
+def test_a_folder_whose_server_is_gone_is_told_and_not_waited_for(write: Write, dead: Path) -> None:
+    write("usr/bin/shell", mode=0o4755)
+    (dead.parent / "usr/lib").mkdir()
+    assert [(Path(one["file"]).name, one["text"]) for one in rights.programs()] == [
+        ("home", "its file system does not answer: nobody knows what lies there"),
+        ("shell", "mode 4755"),
+    ]
+
+
+def test_what_root_starts_from_there_is_told_and_not_waited_for(
+    write: Write, dead: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "_heard", {})
+    write("etc/cron.d/own", "* * * * * root /home/nightly\n")
+    (line,) = commands.loose()
+    assert line["text"] == "/home/nightly: its file system does not answer: nobody knows who can change it"
+
+
+def test_a_job_of_the_clocks_that_lies_there_is_told_and_not_waited_for(
+    dead: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "_heard", {})
+    monkeypatch.setattr(jobs, "lines", lambda places: iter([(Path("/etc/cron.d/own"), f"@daily root {dead}/nightly")]))
+    (line,) = jobs.ends()
+    assert line == {
+        "file": f"{dead}/nightly",
+        "text": "its file system does not answer: nobody knows what it does",
+    }
+
+
+def test_no_more_than_a_few_dead_servers_are_waited_for(dead: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert common.silent([str(tmp_path), *[str(dead)] * 20], 0.5) == [str(dead)] * 20
+    assert time.monotonic() - began < 10
+
+
+def test_whatever_else_becomes_of_a_look_is_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert common.silent([str(tmp_path / one) for one in ("", "file", "not there")], 20.0) == []
 
 
 @pytest.mark.parametrize(

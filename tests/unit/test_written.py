@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from cli.ending import Failed
 from cli.written import put
+from rigwright.inventory import ROOT
 
 
 def test_a_file_is_written_in_one_step_with_the_usual_mode(tmp_path: Path) -> None:
@@ -66,3 +68,10 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(Failed, match="cannot be written: Is a directory"):
         put(tmp_path / "folder", "x")
     assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+
+
+def test_no_verb_writes_what_it_was_asked_for_otherwise() -> None:
+    """Figures of benches among it: a file that an operator names may be a link that somebody has put there."""
+    verbs = {path.name: path.read_text() for path in (ROOT / "cli").glob("*.py")}
+    asked_for = {name for name, text in verbs.items() if re.search(r"Path\(\w*(?:file|output)\)\.write", text)}
+    assert asked_for == set()

@@ -72,6 +72,7 @@ ROTATED = ("/etc/logrotate.d", "/etc/logrotate.conf")
 # runs he does change, and what a line in /etc/cron.d starts is looked at anyway
 SCRIPTS = re.compile(r"/etc/(?:cron[.](?:hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
 MANY = 3000  # files that are looked at
+UNHEARD = "its file system does not answer: nobody knows who can change it"
 
 
 def loose() -> Iterator[dict[str, str]]:
@@ -171,6 +172,8 @@ def programs(line: str) -> Iterator[str]:
 def others(program: str) -> str:
     """How somebody else than root can change what lies at a path, or put something there; empty for in no way."""
     path = f"{ROOT}{program}"
+    if common.unheard(path):
+        return UNHEARD
     # where a link leads to counts as well as where it lies
     for place in dict.fromkeys((path, os.path.realpath(path))):
         way = [Path(place), *Path(place).parents]

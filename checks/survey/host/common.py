@@ -10,6 +10,7 @@ import pwd
 import re
 import stat
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,27 @@ SECRET = re.compile(
     re.IGNORECASE,
 )
 KERNELS = ("/proc/", "/sys/")
+PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes as long
+SILENT = 3  # of them that do not answer, after which no more are waited for
+SYSTEMS_OWN = re.compile(r"/(?:usr|s?bin|lib\d*|etc|boot|proc|sys|dev|run)/")
+# A mark for each folder that has answered
+LOOK = (
+    *(sys.executable, "-I", "-S", "-c"),
+    """import os, sys
+for one in sys.argv[1:]:
+    try:
+        with os.scandir(one) as entries:
+            next(entries, None)
+    except OSError:
+        pass
+    os.write(1, b".")
+""",
+)
+# What has no disk or server, or looks for one when it is looked at (autofs)
+KERNELS_OWN = re.compile(
+    r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|dev(?:pts|tmpfs)|efivarfs|fusectl|hugetlbfs"
+    r"|mqueue|nsfs|overlay|proc|pstore|rpc_pipefs|securityfs|selinuxfs|sysfs|tmpfs|tracefs|squashfs"
+)
 PIECE = 1 << 20  # bytes
 
 
@@ -52,6 +74,61 @@ def ended(*words: str, limit: float = 40.0) -> tuple[int, str, str]:
     except (FileNotFoundError, PermissionError):
         return 127, "", ""
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+
+def silent(folders: Iterable[str], limit: float = 0.0) -> list[str]:
+    """Folders whose file system does not answer: its server or disk is gone, and whoever looks there waits for it.
+
+    Args:
+        folders: Looked into in turn, by a process that nobody waits for.
+        limit: Seconds for each; PATIENCE without. Once SILENT do not answer in time, all that are left count as silent.
+    """
+    left, found = [*folders], list[str]()
+    while left:
+        if len(found) == SILENT:
+            return [*found, *left]
+        left = left[_answered(left, limit or PATIENCE) :]
+        found += left[:1]
+        left = left[1:]
+    return found
+
+
+def _answered(folders: list[str], limit: float) -> int:
+    """How many answer before one does not."""
+    # in memory: the disk that a file lies on may be the one that is gone
+    with open(os.memfd_create("answered"), "rb") as told:
+        looking = subprocess.Popen([*LOOK, *folders], stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.DEVNULL)
+        try:
+            looking.wait(limit)
+        except subprocess.TimeoutExpired:
+            # what waits in the kernel does not even die, and is not waited for
+            looking.kill()
+        told.seek(0)
+        return len(told.read())
+
+
+def unheard(path: str) -> bool:
+    """Whether a file lies where no file system answers, so that nobody can look at it; the system's own does."""
+    folder = os.path.dirname(path)
+    if SYSTEMS_OWN.match(path):
+        return False
+    if folder not in _heard:
+        _heard[folder] = not silent([folder])
+    return not _heard[folder]
+
+
+_heard: dict[str, bool] = {}
+
+
+def mounted() -> list[str]:
+    """Where file systems are mounted that have a disk or a server (proc_pid_mountinfo(5))."""
+    found = {}
+    for line in lines(read("/proc/self/mountinfo", 16 << 20) or ""):
+        words = line.split(" ")
+        if not KERNELS_OWN.fullmatch(words[words.index("-") + 1]):
+            found[re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), words[4])] = words[2]
+    # one of each: what is bound elsewhere is the same
+    return list({device: place for place, device in reversed(found.items())}.values())
 
 
 def born(paths: Iterable[str]) -> dict[str, float]:

@@ -90,7 +90,9 @@ def ends() -> Iterator[dict[str, str]]:
         scripts.update(named(text))
         if OFF.search(text):
             yield told(path, text)
-    yield from (told(path, text) for path, text in within(scripts) if OFF.search(text))
+    gone = {path for path in scripts if common.unheard(path)}
+    yield from (told(Path(path), "its file system does not answer: nobody knows what it does") for path in sorted(gone))
+    yield from (told(path, text) for path, text in within(scripts - gone) if OFF.search(text))
     action = settings("logind.conf", "[Login]").get("IdleAction", "ignore")
     if action in IDLE:
         yield told(ETC / "systemd/logind.conf", f"IdleAction={action}")

@@ -18,6 +18,7 @@ import zlib
 from contextlib import suppress
 
 PACKAGE = "checks.survey.host"
+LATE = "it took too long"
 
 
 def load(name: str, source: str) -> types.ModuleType:
@@ -86,6 +87,13 @@ def whole(said: bytes) -> dict[str, object]:
     return found
 
 
+def silent() -> list[str]:
+    """Where a file system does not answer: what a section most likely has waited for."""
+    common = sys.modules[f"{PACKAGE}.common"]
+    found: list[str] = common.silent(common.mounted(), 1.0)
+    return found
+
+
 def main(modules: dict[str, str], common: tuple[str, ...], questions: str) -> None:
     """Run all sections; prints one line, what they have answered, packed."""
     os.environ.clear()
@@ -117,6 +125,9 @@ def main(modules: dict[str, str], common: tuple[str, ...], questions: str) -> No
                 # what waits for a driver that hangs does not even die; nobody waits for it
                 with suppress(OSError):
                     os.killpg(pids[key.data], signal.SIGKILL)
-                found[key.data] = {"failed": "it took too long"}
+                found[key.data] = {"failed": LATE}
+    if any(one.get("failed") == LATE for one in found.values()) and (gone := silent()):
+        said = f"{LATE}: file systems that do not answer: {', '.join(gone)}"
+        found = {name: {"failed": said} if one.get("failed") == LATE else one for name, one in found.items()}
     sys.stdout.write(base64.b64encode(zlib.compress(json.dumps(found).encode(), 1)).decode() + "\n")
     sys.stdout.flush()

@@ -172,7 +172,13 @@ def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
     modes: dict[str, str] = {}
     given: dict[str, tuple[str, str]] = {}
+    gone = common.silent(HELD)
+    yield from (
+        jobs.told(Path(folder), "its file system does not answer: nobody knows what lies there") for folder in gone
+    )
     for folder in HELD:
+        if folder in gone:
+            continue
         with suppress(OSError), os.scandir(folder) as entries:
             for one in entries:
                 with suppress(OSError):
