@@ -8,6 +8,7 @@ into processes or trees they have none, and a command is asked.
 from __future__ import annotations
 
 import json
+import math
 import os
 import runpy
 import subprocess
@@ -20,11 +21,18 @@ from typing import Any
 
 from bench.converge import converge, inventory_of, own_lab
 from bench.start import RIG, Failed, Report, Row, Verb, timed
+from checks.looking import boxes
+from checks.survey.carry import COMMAND, answers, asked, program
+from checks.survey.section import Scene
+from checks.survey.sections import SECTIONS
 from lab.hosts import Host
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from roles import root
 
 ASKED = Path(__file__).with_name("asked.py")
+LONGEST = 8
+"""Sections of the survey that are told of."""
 GOAL = "1 s, beside the completions' own"
 
 
@@ -37,6 +45,8 @@ class Measured:
     """That are decided on one host: those that do not apply to it are not counted."""
     questions: int
     """To one host, by testinfra."""
+    longest: list[tuple[str, float]]
+    """Sections of the survey of one host, and the least seconds of each: what takes longest of it."""
 
 
 def measure(
@@ -66,11 +76,12 @@ def measure(
             hosts = lab.hosts[:count]
             inventory = inventory_of(folder, lab, hosts)
             verbs.append(Verb(Row("check", count, GOAL if count == 1 else "2 x one"), [RIG, "check", inventory], hosts))
-            asked = asks(rig_of(inventory, hosts[0]))
-            questions = len(asked)
-            verbs.append(Verb(Row("testinfra", count, ""), peer(folder, hosts, asked), hosts))
+            theirs = asks(rig_of(inventory, hosts[0]))
+            questions = len(theirs)
+            verbs.append(Verb(Row("testinfra", count, ""), peer(folder, hosts, theirs), hosts))
         decided = checks(inventory_of(folder, lab, lab.hosts[:1]))
-        return Measured(timed(verbs, release, runs, say), decided, questions)
+        report = timed(verbs, release, runs, say)
+        return Measured(report, decided, questions, longest(inventory_of(folder, lab, lab.hosts[:1]), runs))
 
 
 def rig_of(inventory: str, host: Host) -> Rig:
@@ -89,6 +100,26 @@ def checks(inventory: str) -> int:
     if done.returncode:
         raise Failed(f"check: {(done.stdout + done.stderr)[-2000:]}")
     return sum(one["verdict"] == "ok" for host in json.loads(done.stdout)["hosts"] for one in host["checks"])
+
+
+def longest(inventory: str, runs: int) -> list[tuple[str, float]]:
+    """The sections of a host's survey that take longest, all of them asked at once, and the least seconds of each.
+
+    Raises:
+        Failed: the survey was not run to its end, or a section has no answer.
+    """
+    (box,) = boxes(inventory, None)[0]
+    questions = asked(Scene(box.rig, box.desired()), SECTIONS)
+    least: dict[str, float] = {}
+    for _ in range(runs):
+        try:
+            found = answers(root.run(box.target, COMMAND, program(questions)).out)
+        except ValueError as error:
+            raise Failed(str(error)) from None
+        if lacking := [name for name, one in found.items() if "told" not in one]:
+            raise Failed(f"no answer about {', '.join(lacking)}")
+        least = {name: min(float(str(one["took"])), least.get(name, math.inf)) for name, one in found.items()}
+    return sorted(least.items(), key=lambda one: -one[1])[:LONGEST]
 
 
 def peer(folder: Path, hosts: Sequence[Host], asked: list[list[str]]) -> list[str]:

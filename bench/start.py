@@ -53,8 +53,10 @@ class Row:
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     """Seconds of this machine's processors, in user and kernel mode, of every process that it starts and waits for."""
+    hosts_processor: list[float] = field(default_factory=list)
+    """The same seconds, of all processes of the hosts."""
     peak_bytes: int = 0
-    """Of the largest of those processes."""
+    """Of the largest of this machine's processes."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,9 @@ def timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], N
     for number in range(runs):
         say(f"timing, {number + 1} of {runs}")
         for one in verbs:
+            used = sum(host.used for host in one.hosts)
             seconds, processor, peak = one.run()
+            one.row.hosts_processor.append(sum(host.used for host in one.hosts) - used)
             one.row.seconds.append(seconds)
             one.row.processor.append(processor)
             one.row.peak_bytes = max(one.row.peak_bytes, peak)

@@ -15,6 +15,7 @@ from checks.backend import UnknownHost
 from checks.frame import Frame, label
 from checks.look import Look, Seen
 from checks.report import Reporter, Silent
+from checks.run import Begun
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
@@ -59,10 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     inventory = config.getoption("--inventory")
     if not inventory:
         raise pytest.UsageError("checks need --inventory FILE")
-    try:
-        look = Look(inventory, config.getoption("--limit") or config.getoption("--hosts"), config.getoption("--deep"))
-    except (UnknownHost, SystemExit) as error:
-        raise pytest.UsageError(str(error)) from None
+    begun = next((one for one in config.pluginmanager.get_plugins() if isinstance(one, Begun)), None)
+    look = begun.look if begun else _looked(config, inventory)
+    look.go_on()
     config.stash[LOOK] = look
     frame = Frame(config, look)
     config.pluginmanager.register(frame, "rigwright-frame")
@@ -72,6 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.unregister(standard)
         reporter = Silent if config.getoption("--json") else Reporter
         config.pluginmanager.register(reporter(config, frame), "terminalreporter")
+
+
+def _looked(config: pytest.Config, inventory: str) -> Look:
+    try:
+        return Look(inventory, config.getoption("--limit") or config.getoption("--hosts"), config.getoption("--deep"))
+    except (UnknownHost, SystemExit) as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 # the host of checks that no rig here has anything for; the frame drops them

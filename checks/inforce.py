@@ -187,7 +187,7 @@ class Right:
     """What the properties of a unit are to be, each as `settings.canonical` has it."""
 
     def __init__(self, units: Units, one: UnitFile) -> None:
-        made = settings.declared(one.text, {group: units.group(group) for group in units.calls})
+        made = settings.declared(one.text, units.groups)
         self.bare, self.manager = units.bare[one.kind], units.manager
         implied = IMPLIED[one.kind](one.name, made, self.bare) if one.kind in IMPLIED else {}
         overrides = {name: value for name, value in implied.items() if name in OVERRIDES}

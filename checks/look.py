@@ -1,4 +1,7 @@
-"""Looking at all hosts of an inventory at the same time, while what is to judge them is still being imported."""
+"""Looking at all hosts of an inventory at the same time, while what is to judge them is still being imported.
+
+What is not needed to connect is imported where it is first used: importing all of it takes as long as connecting does.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,21 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
 from checks.backend import load as load_inventory
 from checks.backend import reach, testinfra_host
-from checks.survey.section import Scene
-from checks.survey.take import take
-from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
-from rigwright.host import facts as host_facts
-from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
-from rigwright.render import render
 from roles import root
 from roles.unreached import away
+
+if TYPE_CHECKING:
+    from checks.survey.taken import Survey
+    from rigwright.host.facts import HostFacts
+    from rigwright.host.plan import Desired
 
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
@@ -54,17 +55,26 @@ class Seen:
             ValueError, AssertionError: it tells something else than it was asked.
             roles.root.Gone: the connection is gone.
         """
+        from rigwright.host import facts as host_facts
+        from rigwright.render import render
+
         script = render("probe/probe.sh.j2", **host_facts.questions(self.rig))
         return host_facts.parse(self.host.check_output("sh -c %s", script).splitlines())
 
     @cached_property
     def desired(self) -> Desired:
         """What its rig comes to on it; raises as `facts`."""
+        from rigwright.host.plan import desired
+
         return desired(self.rig, self.facts)
 
     @cached_property
     def survey(self) -> Survey | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
+        from checks.survey.section import Scene
+        from checks.survey.take import take
+        from checks.survey.taken import Survey
+
         try:
             return take(self.target, Scene(self.rig, self.desired, self.deep))
         except root.NoRoot as error:
@@ -110,7 +120,15 @@ class Look:
 
     def gone(self) -> list[str]:
         """Wait until all have answered; returns those out of reach."""
+        from checks.survey.sections import SECTIONS
+
         try:
+            for section in SECTIONS:
+                if self.asked.done():
+                    break
+                # there is nothing else to do, and each of them would come before a first verdict
+                _ = section.judge
+                self.go_on()
             return self.asked.result()
         finally:
             self.pool.shutdown()

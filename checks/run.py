@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from checks.backend import UnknownHost
+from checks.look import Look
 from checks.results import STATUS
 
 HERE = Path(__file__).parent
@@ -42,10 +45,25 @@ def arguments(inventory: str, *options: str) -> list[str]:
     return [*words, f"--inventory={inventory}", *options]
 
 
-def run(inventory: str, *options: str) -> int:
-    """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused."""
+@dataclass(frozen=True)
+class Begun:
+    """A plugin of pytest's: hosts are being looked at already."""
+
+    NAME = "rigwright-begun"
+    look: Look
+
+
+def run(inventory: str, *options: str, limit: str | None = None, deep: bool = False) -> int:
+    """Run all of them over an inventory; returns the exit status: 0, 1 or 3 as STATUS says, 2 for what is refused.
+
+    Args:
+        inventory: The file.
+        options: For pytest, of those in checks/conftest.py and its own.
+        limit: Which hosts of it; all without one.
+        deep: Whether every byte is read of weights and environments.
+    """
     try:
-        words = arguments(inventory, *options)
+        words = arguments(inventory, *options, *(["--deep"] if deep else []))
     except ValueError as error:
         sys.stderr.write(f"Error: {error}\n")
         return REFUSED
@@ -55,8 +73,15 @@ def run(inventory: str, *options: str) -> int:
     os.environ.pop("PYTEST_PLUGINS", None)
     # a host out of reach has its line: what pyinfra logs of it says no more
     logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        # before pytest is imported, and all that judges: hosts answer meanwhile
+        look = Look(inventory, limit, deep)
+    except (UnknownHost, SystemExit) as error:
+        sys.stderr.write(f"ERROR: {error}\n")
+        return REFUSED
     import pytest
 
-    status = int(pytest.main(words))
+    look.go_on()
+    status = int(pytest.main(words, plugins=[Begun(look)]))
     # pytest has 3 for a mistake of its own, as we have for a host out of reach
     return status if status in STATUS.values() else REFUSED

@@ -43,6 +43,7 @@ WORDS = frozenset(
 """Those whose order does not matter, and of which several add up."""
 LINES = re.compile("Exec.*|Listen|DeviceAllow|EnvironmentFiles|TimersCalendar")
 """Those of which each stands for itself."""
+AMOUNTS = re.compile("(Memory|Limit|Tasks).*|.*Size")
 NUMBERS: Mapping[str, Mapping[str, int]] = {
     "KillSignal": {one.name: int(one) for one in Signals},
     # sched(7), ioprio_set(2)
@@ -193,7 +194,7 @@ def canonical(prop: str, value: str) -> str:
     """A property's value, as systemd tells it, in a form in which equal settings are equal."""
     if prop.endswith("USec"):
         return microseconds(value)
-    if re.fullmatch("(Memory|Limit|Tasks).*|.*Size", prop):
+    if AMOUNTS.fullmatch(prop):
         return amount(value)
     if prop in ("SocketBindAllow", "SocketBindDeny"):
         value = value.replace(":", "")

@@ -52,16 +52,14 @@ def check(
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
-    options = [f"--limit={limit}"] if limit else []
-    options += [f"--only={one}" for one in only]
+    options = [f"--only={one}" for one in only]
     options += [f"--severity={severity}"] if severity else []
     options += ["--json"] if as_json else []
     options += [f"--junitxml={junit}"] if junit else []
-    options += ["--deep"] if deep else []
     options += ["-v"] if verbose else []
     with quick.nothing_locked():
         import pyinfra_cli  # noqa: F401 (it patches the standard library: before anything else of it is imported)
 
     from checks.run import run
 
-    sys.exit(run(inventory, *options))
+    sys.exit(run(inventory, *options, limit=limit, deep=deep))

@@ -93,6 +93,11 @@ class Host:
         """
         return network.sh(*self.ssh_command(command), check=check)
 
+    @property
+    def used(self) -> float:
+        """Seconds of processors that all of its processes have taken."""
+        return cgroups.used(self.namespace)
+
     def answers(self) -> bool:
         """Whether sshd lets us in."""
         return subprocess.run(self.ssh_command("true"), capture_output=True, check=False).returncode == 0

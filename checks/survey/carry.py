@@ -9,6 +9,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *("common", "code", "net", "web", "asking", "tracing", "dpkg", "jobs", "runas", "commands", "sshd", "apt"),
-    *("keeping", "docker", "overlays"),
+    *("common", "threads", "code", "net", "web", "asking", "tracing", "dpkg", "jobs", "runas", "commands", "sshd"),
+    *("apt", "keeping", "docker", "overlays"),
 )
 """Modules of the program that its sections may import; each may import those before it."""
 IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
+FAST = 3
+"""How hard the program is packed: harder takes longer than to send what it spares."""
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
@@ -36,12 +39,21 @@ def asked(scene: Scene, sections: Iterable[Section[Any]]) -> dict[str, tuple[flo
 
 def program(questions: Mapping[str, tuple[float, object]]) -> str:
     """What is given to COMMAND on standard input: the program, with its modules and questions in it."""
-    modules = {name: (HOST / f"{name}.py").read_text() for name in (*COMMON, *questions)}
-    common = shared(modules, questions)
-    modules = {name: text for name, text in modules.items() if name in questions or name in common}
-    main = (HOST / "main.py").read_text()
-    call = f"\nmain({modules!r}, {common!r}, {json.dumps(questions)!r})\n"
-    return base64.b64encode(zlib.compress((main + call).encode())).decode()
+    begun, packed = _packed(HOST, tuple(questions))
+    packed = packed.copy()
+    end = packed.compress(f"{json.dumps(questions)!r})\n".encode()) + packed.flush()
+    return base64.b64encode(begun + end).decode()
+
+
+@cache
+def _packed(folder: Path, sections: tuple[str, ...]) -> tuple[bytes, Any]:
+    """The program up to its questions, packed, and what goes on packing: that is once for all hosts of a kind."""
+    modules = {name: (folder / f"{name}.py").read_text() for name in (*COMMON, *sections)}
+    common = shared(modules, sections)
+    modules = {name: text for name, text in modules.items() if name in sections or name in common}
+    packed = zlib.compressobj(FAST)
+    main = (folder / "main.py").read_text()
+    return packed.compress(f"{main}\nmain({modules!r}, {common!r}, ".encode()), packed
 
 
 def shared(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:

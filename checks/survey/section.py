@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter
 
 from rigwright.declaration.rig import Rig
 from rigwright.host.plan import Desired
@@ -41,6 +44,11 @@ class Section(Generic[T]):
     limit: float | Callable[[Scene], float] = 45.0
     """Seconds that it may take, after which it has no answer; where it reads bytes, as many as there may be.
     On a host that is busy with something else, what takes half a second takes twenty."""
+
+    @cached_property
+    def judge(self) -> TypeAdapter[T]:
+        """What judges answers, made once: that takes longer than to judge one."""
+        return TypeAdapter(self.shape)
 
     def seconds(self, scene: Scene) -> float:
         """The limit for a host."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from checks import Drift
 from checks.survey.section import Section
@@ -44,7 +44,7 @@ class Survey:
         try:
             # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
             told = json.dumps(answer["told"], allow_nan=False)
-            judged: T = TypeAdapter(section.shape).validate_json(told, strict=True)
+            judged = section.judge.validate_json(told, strict=True)
         except RecursionError:
             raise Drift(f"an answer about {section.name}", "endlessly nested lists", cure) from None
         except ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from checks.survey.section import TRY, Scene, Section
 from rigwright.monitoring.service import services
@@ -137,10 +138,14 @@ class Units:
         words = QUOTED.findall(self.value(unit, prop))
         return [ESCAPED.sub(r"\1", quoted) if quoted else word for quoted, word in words]
 
-    def group(self, name: str) -> frozenset[str]:
-        """The system calls of a group, those of its groups among them."""
+    @cached_property
+    def groups(self) -> dict[str, frozenset[str]]:
+        """Group of system calls -> those, and those of its groups among them."""
+        return {name: self._group(name) for name in self.calls}
+
+    def _group(self, name: str) -> frozenset[str]:
         found = self.calls.get(name, [])
-        inner = [self.group(one) for one in found if one.startswith("@")]
+        inner = [self._group(one) for one in found if one.startswith("@")]
         return frozenset(one for one in found if not one.startswith("@")).union(*inner)
 
 

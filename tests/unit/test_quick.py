@@ -96,3 +96,67 @@ def test_operations_know_the_arguments_that_pyinfra_knows() -> None:
         "print(before == arguments.all_global_arguments() == facts.all_global_arguments())\n"
     )
     assert said == "True\n"
+
+
+DATACLASSES = """
+from dataclasses import FrozenInstanceError, astuple, dataclass, field, replace
+
+@dataclass
+class Plain:
+    first: int
+    second: list[int] = field(default_factory=list)
+
+@dataclass(frozen=True)
+class Frozen:
+    '''A docstring.'''
+    first: int
+    second: "Frozen | None" = None
+
+@dataclass(frozen=True)
+class Wider(Frozen):
+    third: str = "c"
+    def __post_init__(self):
+        if self.third == "no":
+            raise ValueError(self.third)
+
+@dataclass(order=True, slots=True)
+class Ordered:
+    first: int
+    second: int = 2
+
+def raised(call):
+    try:
+        return call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+for _ in range(2):
+    print(Plain(1), Plain(1) == Plain(1), Plain(1) == Plain(2), Plain(1).second is Plain(1).second)
+    print(Frozen(1, Frozen(2)), len({Frozen(1), Frozen(1), Frozen(2)}), Frozen(1) == Wider(1), Wider(1) == Wider(1))
+    print(raised(lambda: setattr(Frozen(1), "first", 2)), raised(lambda: delattr(Wider(1), "third")))
+    print(raised(lambda: Wider(1, third="no")), raised(lambda: Frozen()), raised(lambda: Plain(1, 2, 3)))
+    print(raised(lambda: hash(Plain(1))), replace(Wider(1), first=3), astuple(Wider(4)))
+    print(sorted([Ordered(2), Ordered(1, 3), Ordered(1)]), raised(lambda: Ordered(1) < 1), Ordered(1) >= Ordered(1))
+"""
+
+
+def test_dataclasses_whose_methods_are_compiled_when_they_are_called_are_what_they_always_are() -> None:
+    assert python(f"from cli import quick\nquick.begin()\n{DATACLASSES}") == python(DATACLASSES)
+
+
+def test_a_dataclass_that_nobody_makes_is_not_compiled() -> None:
+    said = python(
+        "import dataclasses\n"
+        "from cli import quick\n"
+        "compiled, names = getattr(dataclasses, quick.COMPILE, None), []\n"
+        "if compiled:\n"
+        "    setattr(dataclasses, quick.COMPILE, lambda *a, **o: names.append(a[0]) or compiled(*a, **o))\n"
+        "quick.begin()\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Made:\n"
+        "    first: int\n"
+        "before = list(names)\n"
+        "Made(1), Made(2)\n"
+        "print(before, names if compiled else ['__init__'])\n"
+    )
+    assert said == "[] ['__init__']\n"

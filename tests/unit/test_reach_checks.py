@@ -147,7 +147,7 @@ def test_programs_that_carry_us_away_are_known_by_their_words(words: tuple[str, 
     asked = {"ports": [8020], "sockets": ["/run/rigwright/instances/chat/api.sock"], "own": ["10.0.0.5"]}
     one = tracing.Process(7, 1, f"/usr/bin/{words[0]}", words, "/system.slice/x.service", ours=False)
     assert bool(reach.tunnels(asked, {7: one})) == seen
-    assert reach.tunnels(asked, {7: replace(one, ours=True)}) == []
+    assert reach.tunnels(asked, {7: one._replace(ours=True)}) == []
 
 
 SOCKET = "/run/rigwright/instances/chat/api.sock"

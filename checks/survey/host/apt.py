@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 import subprocess
-import tempfile
 
 from checks.survey.host import common
 
@@ -46,6 +44,9 @@ def update(source: str, asked: dict[str, str]) -> dict[str, object]:
     """The same of one file; nothing where it is not there."""
     if not os.path.isfile(f"{ROOT}{source}"):
         return {"source": "", "status": 0, "said": ""}
+    import shutil  # takes its time, and few need it
+    import tempfile
+
     own = tempfile.mkdtemp(dir="/tmp")
     try:
         os.chmod(own, 0o755)  # noqa: S103 # apt fetches as a user of its own

@@ -10,7 +10,6 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from checks.survey.host import net, web
@@ -22,13 +21,13 @@ EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what others listen 
 LINES = (b"GET /v1/models HTTP/1.1", b"Host: localhost", b"Accept: */*", b"", b"")
 
 
-@dataclass
 class Held:
     """What a listener has answered, with the connection left open."""
 
-    at: str
-    connection: socket.socket | None = None
-    said: bytes = b""
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.connection: socket.socket | None = None
+        self.said = b""
 
 
 def reached(at: str) -> tuple[str, int]:

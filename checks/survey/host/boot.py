@@ -10,10 +10,10 @@ import stat
 import subprocess
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from checks.survey.host import common
+from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 CPIO, LAST = (b"070701", b"070702"), "TRAILER!!!"
@@ -285,7 +285,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         asked: `roots`, our folders.
     """
     releases = sorted(os.path.basename(path).removeprefix("vmlinuz-") for path in glob.glob(f"{ROOT}/boot/vmlinuz-*"))
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with Pool(8) as pool:
         made = list(pool.map(initrd, releases))
     return {
         "initrds": made,

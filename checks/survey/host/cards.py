@@ -7,10 +7,10 @@ import json
 import os
 import re
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from checks.survey.host import common
+from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
@@ -57,7 +57,7 @@ def log(pattern: str) -> dict[str, object]:
     A message is read whole, whatever names are in it, and one alone: only the kernel's own are asked for.
     """
     words = ("journalctl", "-k", "-b", "-q", "--no-pager", "-o", "json", "--output-fields=MESSAGE")
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         fitting = pool.submit(
             common.ended, *words, "-n", str(MESSAGES), "-g", pattern, "--case-sensitive=true", limit=15
         )
@@ -148,7 +148,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     """
     words, limit, pattern = asked["words"], asked["limit"], asked["pattern"]
     others = [name for name in words if name not in ("gpus", "apps")]
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with Pool(8) as pool:
         said = pool.submit(log, pattern)
         now = pool.submit(moment, words, limit)
         answers = dict(zip(others, pool.map(lambda name: answer(words[name], limit), others), strict=True))

@@ -198,6 +198,12 @@ def read(path: str | Path, most: int = MOST) -> str | None:
     Raises:
         RuntimeError: it is longer than so many bytes, or there and broken: what was not seen is not in order.
     """
+    found = data(path, most)
+    return None if found is None else _text(found)
+
+
+def data(path: str | Path, most: int = MOST) -> bytes | None:
+    """The same as it lies there; raises as `read`."""
     try:
         found = _bytes(path, most + 1)
     except OSError as error:
@@ -206,7 +212,7 @@ def read(path: str | Path, most: int = MOST) -> str | None:
         return None
     if found is not None and len(found) > most:
         raise RuntimeError(f"{path} is longer than {most} bytes")
-    return None if found is None else _text(found)
+    return found
 
 
 def one_key(path: str) -> str:

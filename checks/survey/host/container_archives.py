@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from checks.survey.host import apt
+from checks.survey.host.threads import Pool
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -15,6 +15,6 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         asked: `sources`, their files; the rest as for `archive`.
     """
     shared = {name: asked[name] for name in ("authority", "proxy", "none")}
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with Pool(2) as pool:
         found = list(pool.map(lambda source: apt.update(source, shared), asked["sources"]))
     return {"read": [one for one in found if one["source"]]}

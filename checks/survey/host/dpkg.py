@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from checks.survey.host import common
 
@@ -18,8 +18,7 @@ SLACK = 5.0  # s: dpkg writes a package's list when its files are there; some ar
 UNPACKING = 600.0  # s: from when dpkg has a package's sums to when it has all of it
 
 
-@dataclass
-class Package:
+class Package(NamedTuple):
     """A paragraph of dpkg's status that says more than that there was a package once."""
 
     name: str
@@ -31,7 +30,7 @@ class Package:
     state: str
     """"installed", "half-configured" and so on."""
     depends: str
-    conffiles: dict[str, str] = field(default_factory=dict)
+    conffiles: dict[str, str]
     """Path -> MD5 as the package brought it."""
 
 
@@ -103,14 +102,15 @@ def names(path: str) -> tuple[str, ...]:
 
 def owners(paths: Iterable[str]) -> dict[str, str]:
     """Path -> the package that has brought what lies there; without those that none has."""
-    asked = {name.encode(errors="replace"): path for path in paths for name in names(path)}
+    asked = {name.encode(errors="surrogateescape"): path for path in paths for name in names(path)}
     found: dict[str, str] = {}
     if asked:
         with suppress(OSError), os.scandir(f"{ROOT}{ADMIN}/info") as entries:
             for entry in entries:
                 if entry.name.endswith(".list"):
-                    data = (common.read(entry.path, most=64 << 20) or "").encode(errors="replace")
-                    for line in asked.keys() & set(data.split(b"\n")):
+                    # a box with cards has 300,000 lines in these files: none is made text, or put into a set
+                    data = common.data(entry.path, most=64 << 20) or b""
+                    for line in asked.keys() & data.split(b"\n"):
                         found[asked[line]] = entry.name.removesuffix(".list").partition(":")[0]
     return found
 

@@ -15,10 +15,10 @@ import os
 import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from checks.survey.host import common, web
+from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 SILENT = "/run/rigwright/silent"
@@ -235,7 +235,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     there = units(asked["units"])
     # before there are threads, of which a process that is split off has the locks and not the threads
     asked_of = begun(asked["asks"], there, until)
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with Pool(8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
         jobs = pool.submit(common.run, *work, limit=0.8, status=True)

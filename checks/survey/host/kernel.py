@@ -8,10 +8,10 @@ import os
 import re
 import stat
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from checks.survey.host import common, dpkg
+from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 FIELDS = ("filename", "version", "license", "signer", "vermagic", "srcversion")
@@ -212,7 +212,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     running = common.run("uname", "-r").strip()
     images = [os.path.basename(path).removeprefix("vmlinuz-") for path in glob.glob(f"{ROOT}/boot/vmlinuz-*")]
     releases = list(dict.fromkeys([running, *sorted(images)]))
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with Pool(8) as pool:
         kernels = pool.map(lambda release: kernel(release, asked["modules"]), releases)
         known, boot = pool.submit(libraries), pool.submit(secure_boot)
         made = pool.submit(builds)

@@ -12,10 +12,10 @@ import selectors
 import signal
 import sys
 import time
-import traceback
 import types
 import zlib
 from contextlib import suppress
+from typing import Any
 
 PACKAGE = "checks.survey.host"
 LATE = "it took too long"
@@ -48,8 +48,11 @@ def told(name: str, source: str, question: object) -> dict[str, object]:
     try:
         answer = {"told": load(name, source).look(question)}
     except BaseException as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        answer = {"failed": f"{type(error).__name__}: {error} ({place.filename} line {place.lineno})"}
+        place: Any = error.__traceback__
+        while place.tb_next:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename} line {place.tb_lineno}"
+        answer = {"failed": f"{type(error).__name__}: {error} ({where})"}
     return {**answer, "took": round(time.monotonic() - began, 4)}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import Any
 
 from checks.survey.host import apt, common, dpkg, keeping
+from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
@@ -142,7 +142,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     installed = [one for one in there if one.state == "installed"]
     drivers = sorted({one.name for one in installed if matches(one.name, patterns)})
     holds = sorted({one.name for one in there if one.want == "hold"})
-    with ThreadPoolExecutor(max_workers=3) as pool:
+    with Pool(3) as pool:
         offered = pool.submit(policy, sorted({*drivers, *holds}))
         dumped = pool.submit(common.run, "apt-config", "dump", limit=APT)
         files = pool.submit(keeping.kept, store, bool(asked["deep"]))

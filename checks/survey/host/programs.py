@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 from checks.survey.host import common
+from checks.survey.host.threads import Pool
 
 LONGEST = 20  # seconds that one may take
 SHOWN = 65536  # bytes of the end of what it says
@@ -19,7 +19,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     Args:
         asked: Name -> the command, of systemd-run.
     """
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with Pool(8) as pool:
         return dict(zip(asked, pool.map(said, asked.values()), strict=True))
 
 

@@ -6,8 +6,7 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from checks.survey.host import common, net
 from checks.survey.host.asking import Asking, reached
@@ -37,8 +36,7 @@ QUIET = {
 }
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """A process of the host."""
 
     pid: int
@@ -86,7 +84,7 @@ def processes(units: list[str]) -> dict[int, Process]:
         words = tuple(common.begin(f"/proc/{name}/cmdline").split("\0"))[:-1]
         parent = int(status.rpartition(")")[2].split()[1])
         made = Process(int(name), parent, program.removesuffix(" (deleted)"), words[:100], group, ours=False)
-        found[made.pid] = made if made.unit not in units else replace(made, ours=True)
+        found[made.pid] = made if made.unit not in units else made._replace(ours=True)
     return found
 
 

@@ -14,9 +14,8 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from checks.survey.host import common
 
@@ -28,8 +27,7 @@ RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.po
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
 
 
-@dataclass
-class State:
+class State(NamedTuple):
     """One name in a tree, and what the file system says of it."""
 
     path: str

@@ -1,0 +1,79 @@
+"""What is compiled of an environment's Python."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import sys
+from pathlib import Path
+
+import pytest
+
+from roles.envs.host import make
+
+SERIES = f"{sys.version_info[0]}.{sys.version_info[1]}"
+MADE = f"module.cpython-{SERIES.replace('.', '')}.pyc"
+MODES = py_compile.PycInvalidationMode
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """An environment with this Python, and a library of one module."""
+    library = tmp_path / f"lib/python{SERIES}"
+    (library / "site-packages").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    # what runs there is told which files to compile
+    (tmp_path / "bin/python").write_text(f'#!/bin/sh\ntee "{tmp_path}/asked" | exec {sys.executable} "$@"\n')
+    (tmp_path / "bin/python").chmod(0o755)
+    (library / "module.py").write_text("x = 1\n")
+    (library / "site-packages/other.py").write_text("x = 1\n")
+    return tmp_path
+
+
+def compiled(prefix: Path) -> list[str]:
+    with make.compiling(prefix):
+        pass
+    asked = prefix / "asked"
+    return [Path(line).name for line in asked.read_text().splitlines()] if asked.exists() else []
+
+
+def test_what_is_not_compiled_is_and_what_another_program_compiles_is_left(prefix: Path) -> None:
+    assert compiled(prefix) == ["module.py"]
+    library = prefix / f"lib/python{SERIES}"
+    assert [one.name for one in (library / "__pycache__").iterdir()] == [MADE]
+    assert not (library / "site-packages/__pycache__").exists()
+
+
+@pytest.mark.parametrize("mode", [MODES.TIMESTAMP, MODES.UNCHECKED_HASH, MODES.CHECKED_HASH])
+def test_what_a_package_has_compiled_is_not_compiled_again(prefix: Path, mode: MODES) -> None:
+    py_compile.compile(str(prefix / f"lib/python{SERIES}/module.py"), invalidation_mode=mode)
+    assert compiled(prefix) == []
+
+
+def test_what_was_compiled_of_a_text_with_another_time_is_compiled_again(prefix: Path) -> None:
+    module = prefix / f"lib/python{SERIES}/module.py"
+    py_compile.compile(str(module), invalidation_mode=MODES.TIMESTAMP)
+    os.utime(module, (1, 1))
+    assert compiled(prefix) == ["module.py"]
+
+
+def test_each_of_many_files_is_compiled(prefix: Path) -> None:
+    library = prefix / f"lib/python{SERIES}"
+    for number in range(40):
+        (library / f"module{number}.py").write_text("x = 1\n")
+    compiled(prefix)
+    assert len(list((library / "__pycache__").iterdir())) == 41
+
+
+def test_a_python_that_does_not_start_compiles_nothing(prefix: Path) -> None:
+    (prefix / "bin/python").write_text("#!/bin/sh\nexit 1\n")
+    assert compiled(prefix) == []
+
+
+@pytest.mark.parametrize("bytecode", [b"", b"short", b"\0" * 15])
+def test_what_is_no_bytecode_is_compiled_again(prefix: Path, bytecode: bytes) -> None:
+    module = prefix / f"lib/python{SERIES}/module.py"
+    made = module.parent / "__pycache__" / MADE
+    made.parent.mkdir()
+    made.write_bytes(bytecode)
+    assert compiled(prefix) == ["module.py"]
