@@ -95,8 +95,8 @@ def test_a_container_is_taken_over_and_stays_away(operators: Operators, lab: Lab
     removed = rigwright("remove", str(inventory), "--yes")
     back = f"{program} update --restart=always vllm && {program} start vllm"
     assert f"vllm was taken over: {back} brings it back" in " ".join(removed.stdout.split())
-    # the Python that the container runs is the host's, which went with all that we had brought
-    host.run(f"apt-get -q -y --no-install-recommends install python3; {back}")
+    # the Python that the container runs is the host's, and went with all that we had brought, as what asks it did
+    host.run(f"apt-get -q -y --no-install-recommends install python3 curl; {back}")
     until(lambda: theirs(host), "an answer of theirs")
     assert operators.how == (identity, "running", "always")
 
