@@ -64,10 +64,10 @@ def test_machine_code(rig: Rig, environment: Environment, env: DeclaredEnv) -> N
 
 @check(
     "V04",
-    "patched files are as declared, and were patched before the processes started",
+    "patched files are as declared, and processes began later and import them",
     severity="critical",
     why="a patch that was lost, or that no process has loaded, has no effect: the bug that it fixes is back",
-    blind="what a process loads from elsewhere once it runs",
+    blind="sys.path as a program of the environment itself changes it, and of processes that hide their words",
 )
 def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
     if not environment.patches:
@@ -86,6 +86,10 @@ def test_patches(survey: Survey, rig: Rig, environment: Environment) -> None:
         f"process {one.pid} of {unit}" for unit in units for one in found.units[unit] if one.begun < written - CLOCK
     ]
     cure = f"systemctl restart {' '.join(units)}"
+    other = [
+        f"process {one.pid} of {unit}: {what}" for unit in units for one in found.units[unit] for what in one.elsewhere
+    ]
+    expect(", ".join(other[:SHOWN]), "imports from the environment alone", f"remove that, then {cure}", holds=not other)
     expect(", ".join(early[:SHOWN]), "processes started later", cure, holds=not early)
 
 

@@ -32,6 +32,8 @@ class Running:
     pid: int
     begun: float
     """In seconds since 1970."""
+    elsewhere: list[str]
+    """What its Python is, has mapped or looks for outside of its environment."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,13 @@ def _asks(scene: Scene) -> dict[str, object] | None:
     rig, made = scene.rig, scene.desired.installations
     patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
     paths = {path: shadows(path) for one in patched.values() for path in files(rig, one)}
-    units = [one.unit for one in rig.instances if one.installed_as in patched]
+    # a launcher has the door to what it starts in a generation's folder
+    own = [f"{rig.generations}/", f"{rig.roots.config}/current/"]
+    units = {
+        one.unit: [f"{rig.installed(patched[one.installed_as].folder)}/", *own]
+        for one in rig.instances
+        if one.installed_as in patched
+    }
     return {"files": paths, "units": units} if paths else None
 
 

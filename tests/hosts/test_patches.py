@@ -21,7 +21,7 @@ from rigwright.inventory import ROOT
 from tests.hosts import env_box, patch_box, vllm_box
 from tests.hosts.conftest import Boot
 from tests.hosts.env_box import Ground
-from tests.hosts.support import PORT, check, deploy, red, red_lines, write_inventory
+from tests.hosts.support import PORT, check, deploy, red, red_lines, until, write_inventory
 from tests.locks import lock_text
 
 # neither Python nor what patches it is the release's own
@@ -133,6 +133,17 @@ def test_vllm_itself_is_patched_and_served(boot: Boot, vllm: vllm_box.Ground, tm
     assert "rigwright-chat.service" in line
     host.run("systemctl restart rigwright-chat")
     assert "V04" not in red(patched)
+
+    # and one beside it that finds its modules elsewhere
+    group = f"/sys/fs/cgroup{host.run('systemctl show --property=ControlGroup --value rigwright-chat').strip()}"
+    python = f"{Path(file).parents[7]}/bin/python"
+    host.run(
+        f"systemd-run -q --unit=beside sh -c 'echo $$ > {group}/cgroup.procs; "
+        f'cd /opt && PYTHONPATH=/srv/own exec {python} -c "import time; time.sleep(600)"\''
+    )
+    until(lambda: "PYTHONPATH has /srv/own" in str(red_lines(patched).get("V04")), "it is seen")
+    host.run("pkill -f '[t]ime[.]sleep'")
+    until(lambda: "V04" not in red(patched), "it has ended")
 
     plain = vllm_box.write(tmp_path / "plain", host, vllm)
     run = deploy(plain)

@@ -145,9 +145,20 @@ def test_a_process_that_began_before_it_was_patched_is_seen(box: tuple[Rig, Envi
     serving = SimpleNamespace(instances=(instance,), installed=box_.installed)
     for begun, wrong in ((written - 60, True), (written + 60, False)):
         answer = taken({"patched": (20.0, asked(box_))})
-        answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun}]}  # type: ignore[index]
+        answer["patched"]["told"]["units"] = {instance.unit: [{"pid": 7, "begun": begun, "elsewhere": []}]}  # type: ignore[index]
         found = red_of(test_envs, Survey(answer), rig=serving, environment=environment)
         assert ("process 7 of rigwright-chat.service" in found.get("V04", "")) is wrong
+
+
+def test_a_process_that_imports_from_elsewhere_is_seen(box: tuple[Rig, Environment]) -> None:
+    box_, environment = box
+    instance = SimpleNamespace(unit="rigwright-chat.service", installed_as="env")
+    serving = SimpleNamespace(instances=(instance,), installed=box_.installed)
+    answer = taken({"patched": (20.0, asked(box_))})
+    row = {"pid": 7, "begun": time.time() + 60, "elsewhere": ["PYTHONPATH has /tmp/x"]}
+    answer["patched"]["told"]["units"] = {instance.unit: [row]}  # type: ignore[index]
+    found = red_of(test_envs, Survey(answer), rig=serving, environment=environment)
+    assert "process 7 of rigwright-chat.service: PYTHONPATH has /tmp/x" in found["V04"]
 
 
 def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +167,7 @@ def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "chat/container/cgroup.procs").write_text("0\n")
     monkeypatch.setattr(on_host, "GROUPS", str(tmp_path))
     monkeypatch.setattr(common, "run", lambda *_: "/chat\n")
-    told = on_host.look({"files": {}, "units": ["chat.service"]})["units"]
+    told = on_host.look({"files": {}, "units": {"chat.service": ["/"]}})["units"]
     assert isinstance(told, dict)
     (mine,) = told["chat.service"]
     assert mine["pid"] == os.getpid()

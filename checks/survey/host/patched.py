@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, imports
 
 GROUPS = "/sys/fs/cgroup"
 MOST = 16 << 20  # bytes; a file that is patched has ten million at most
@@ -26,12 +26,15 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `files`, paths of what patches have changed, and of each a pattern of what Python would import in its
-            place; `units`, services that run it.
+            place; `units`, services that run it, each with the folders that it imports from.
     """
     booted = BOOTED.search(common.read("/proc/stat", 64 << 20) or "")
     return {
         "files": {path: one(Path(path), pattern) for path, pattern in asked["files"].items()},
-        "units": {unit: running(unit, int(booted[1]) if booted else 0) for unit in asked["units"]},
+        "units": {
+            unit: running(unit, int(booted[1]) if booted else 0, tuple(places))
+            for unit, places in asked["units"].items()
+        },
     }
 
 
@@ -67,8 +70,8 @@ def is_of(compiled: Path, source: os.stat_result) -> bool:
     return (flags, moment, size) == (0, int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
 
 
-def running(unit: str, booted: int) -> list[dict[str, object]]:
-    """The processes of a service, and when each began."""
+def running(unit: str, booted: int, places: tuple[str, ...]) -> list[dict[str, object]]:
+    """The processes of a service, when each began, and what it imports from elsewhere than from these places."""
     path = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit).strip()
     ticks = os.sysconf("SC_CLK_TCK")
     found: list[dict[str, object]] = []
@@ -78,5 +81,6 @@ def running(unit: str, booted: int) -> list[dict[str, object]]:
         for pid in (common.read(f"{folder}/cgroup.procs") or "").split():
             with suppress(IndexError, ValueError):  # it has ended meanwhile
                 fields = (common.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-                found.append({"pid": int(pid), "begun": booted + int(fields[BEGUN]) / ticks})
+                begun = booted + int(fields[BEGUN]) / ticks
+                found.append({"pid": int(pid), "begun": begun, "elsewhere": imports.elsewhere(int(pid), places)})
     return found

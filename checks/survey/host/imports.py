@@ -1,0 +1,98 @@
+"""Where a Python that runs imports from, as far as it is seen from outside: its sys.path, and what it has mapped."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from glob import escape, glob
+
+from checks.survey.host import common
+
+PROC = "/proc"
+# A library of Python's own, or of a package that is installed for one
+MODULES = re.compile(r" (/\S*/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/.*)$")
+SHOWN = 20  # of a list
+
+
+def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
+    """What a process imports from other places than these; none for what is no Python.
+
+    What gives itself another title hides its words and variables: of that the program and what is mapped count alone. A
+    process that was forked has the sys.path of the one before it.
+
+    Args:
+        pid: The process.
+        places: Folders, each with a slash at its end.
+    """
+    try:
+        program = os.readlink(f"{PROC}/{pid}/exe")
+    except OSError:  # it has ended
+        return []
+    if not named(program):
+        return []
+    found = [] if program.startswith(places) else [f"its program is {program}"]
+    mapped = {
+        match[1]
+        for line in common.lines(common.begin(f"{PROC}/{pid}/maps", 16 << 20))
+        if (match := MODULES.search(line))
+    }
+    found += [f"it has mapped {path}" for path in sorted(mapped) if not path.startswith(places)]
+    found += [f"{why} {place}" for why, place in searched(pid) if not f"{place}/".startswith(places)]
+    return found[:SHOWN]
+
+
+def searched(pid: int) -> Iterator[tuple[str, str]]:
+    """What is put before or beside the environment's own folders in its sys.path, with what puts it there."""
+    words = common.begin(f"{PROC}/{pid}/cmdline").split("\0")[:-1]
+    if not words or not named(words[0]):
+        return
+    letters, script = options(words)
+    variables = dict(one.partition("=")[::2] for one in common.begin(f"{PROC}/{pid}/environ").split("\0"))
+    if "E" in letters:
+        variables = {name: value for name, value in variables.items() if not name.startswith("PYTHON")}
+    try:
+        at = os.readlink(f"{PROC}/{pid}/cwd")
+    except OSError:
+        return
+    for name in ("PYTHONHOME", "PYTHONPATH"):
+        # an empty one is where it is started
+        parts = variables[name].split(":") if variables.get(name) else []
+        yield from ((f"{name} has", os.path.join(at, one).rstrip("/")) for one in parts)
+    if "P" not in letters and not variables.get("PYTHONSAFEPATH"):
+        first = os.path.dirname(os.path.join(at, script)) if script else at
+        # only root puts something at the top
+        if first != "/":
+            yield "it imports first from", first
+    if "s" not in letters and not variables.get("PYTHONNOUSERSITE"):
+        base = variables.get("PYTHONUSERBASE") or f"{variables.get('HOME', '')}/.local"
+        seen = f"{PROC}/{pid}/root"
+        with suppress(OSError):
+            for path in glob(f"{escape(seen + base)}/lib/python*/site-packages"):
+                yield "its user has", path.removeprefix(seen)
+
+
+def named(path: str) -> bool:
+    """Whether a program is called Python."""
+    return os.path.basename(path).startswith("python")
+
+
+def options(words: list[str]) -> tuple[set[str], str]:
+    """Letters of a Python's own options, with what the isolated mode stands for, and the script; none where it has code
+    or a module's name (python(1)).
+    """
+    letters: set[str] = set()
+    rest = iter(words[1:])
+    script = ""
+    for word in rest:
+        if not word.startswith("-") or word == "-":
+            script = word.strip("-")
+            break
+        if word in ("-W", "-X"):
+            next(rest, "")
+        elif word[1:2] not in ("-", "W", "X"):
+            letters |= {*word[1:]}
+            if letters & {"c", "m"}:
+                break
+    return letters | ({"E", "s", "P"} if "I" in letters else set()), script

@@ -1,0 +1,84 @@
+"""Where a Python that runs imports from: by its words, variables, place and user, and by what it has mapped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import imports
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has -P since 3.11")
+PYTHON = os.path.realpath(sys.executable)
+OWN = (f"{PYTHON.rpartition('/bin/')[0]}/", "/usr/lib/")
+RUNS = "import sys; print(flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def running(*words: str, at: Path, **variables: str) -> Iterator[int]:
+    """A Python that has imported what it does at its start, and waits."""
+    with subprocess.Popen(
+        [PYTHON, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=at, env={"HOME": str(at), **variables}
+    ) as process:
+        assert process.stdout and process.stdout.readline() == b"\n"
+        yield process.pid
+        process.kill()
+
+
+def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
+    site = tmp_path / ".local/lib/python3.11/site-packages"
+    site.mkdir(parents=True)
+    script = tmp_path / "own.py"
+    script.write_text(RUNS)
+    for words in (("-I", "-c", RUNS), ("-BI", str(script)), ("-E", "-s", "-P", "-c", RUNS)):
+        with running(*words, at=tmp_path, PYTHONPATH="/tmp/x") as pid:
+            assert imports.elsewhere(pid, OWN) == [], words
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (("-s", "-P"), {"PYTHONPATH": "/tmp/x:lib"}, ["PYTHONPATH has /tmp/x", "PYTHONPATH has {}/lib"]),
+        (("-s", "-P"), {"PYTHONPATH": "/usr/lib/x"}, []),
+        (("-s",), {}, ["it imports first from {}"]),
+        (("-X", "utf8", "-s"), {"PYTHONSAFEPATH": "1"}, []),
+        (("-P",), {}, ["its user has {}/.local/lib/python3.11/site-packages"]),
+        (("-P",), {"PYTHONNOUSERSITE": "1"}, []),
+        (("-P",), {"PYTHONUSERBASE": "/nowhere"}, []),
+    ],
+)
+def test_what_its_variables_and_its_place_add_is_told(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], said: list[str]
+) -> None:
+    (tmp_path / ".local/lib/python3.11/site-packages").mkdir(parents=True)
+    with running(*words, "-c", RUNS, at=tmp_path, **variables) as pid:
+        assert imports.elsewhere(pid, OWN) == [one.format(tmp_path) for one in said]
+
+
+def test_a_scripts_own_folder_is_where_it_imports_first_from(tmp_path: Path) -> None:
+    script = tmp_path / "sub/own.py"
+    script.parent.mkdir()
+    script.write_text(RUNS)
+    with running("-s", "sub/own.py", at=tmp_path) as pid:
+        assert imports.elsewhere(pid, OWN) == [f"it imports first from {script.parent}"]
+        assert imports.elsewhere(pid, (*OWN, f"{tmp_path}/")) == []
+
+
+def test_another_program_and_what_it_has_mapped_are_told(tmp_path: Path) -> None:
+    with running("-I", "-c", f"import _ctypes; {RUNS}", at=tmp_path) as pid:
+        first, *mapped = imports.elsewhere(pid, ("/nowhere/",))
+        assert first == f"its program is {PYTHON}"
+        assert mapped
+        assert all(one.startswith("it has mapped /") for one in mapped)
+
+
+def test_what_is_no_python_or_has_ended_imports_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        assert imports.elsewhere(process.pid, OWN) == []
+        process.communicate()
+    assert imports.elsewhere(process.pid, OWN) == []
