@@ -220,7 +220,7 @@ async def keys_behind_one_address_have_a_share_each(world: World) -> None:
     """As clients have it whose network leads out by one address."""
     hers = LARGE.replace(b"\r\n\r\n", f"\r\n{KEY}\r\n\r\n".encode())
     waiting = await _begun(world, range(2), hers, world.port + 1)
-    text = json.dumps({"model": "tiny", "filler": "x" * (1 << 20)}).encode()
+    text = json.dumps({"model": "tiny", "filler": "x" * (9 << 20)}).encode()
     try:
         more = asyncio.create_task(world.ask(hers + b"{", port=world.port + 1, source="127.0.0.2"))
         other = posting(text, f"Authorization: Bearer {OFTEN}")
