@@ -51,6 +51,7 @@ def removal(rig: Rig, keep_weights: bool) -> None:
         unit_folder=UNITS,
         links=[f"{roots.config}/{name}" for name in loose] + [authority_path(rig), ROTATION],
         caches=[f"{roots.config}/{STOPPED}", CACHES, WARM, LOGS, RUNTIME, ROUTER_RUNTIME],
+        mounted=[RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
         containers=CONTAINERS,
         trees=[

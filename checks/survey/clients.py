@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from urllib.parse import quote
 
 from checks.survey.requests import PATIENCE, Answer, Ask, Part, Requests
 from checks.survey.section import Scene, Section
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.gateway import keyring
+from rigwright.gateway.conf import PATHS
 from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
 from rigwright.gateway.service import ADMIN
@@ -28,9 +31,14 @@ LANES = 4  # requests at once of what shares weights: it takes few of each clien
 TAKEN = 0.25
 WITHIN = PATIENCE + 10  # seconds for all of them: of engines that hang, those with an answer have it all the same
 BUSY = (429, 503)
+ROUTER = f"{ROUTER_SOCKETS}/light.sock"
 WRONG = "Authorization: Bearer rw-rigwright-check"
 # What a client sends who has no key, or none that is one.
 KEYLESS: tuple[tuple[str, ...], ...] = ((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",))
+# Keys that are asked for at each listener; a file of them has thousands.
+TRIED = 8
+# Headers of a refusal that clients read.
+REFUSAL = ("content-type", "www-authenticate")
 # What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
 # what the gateway itself has for nobody outside.
 CLOSED = (
@@ -65,12 +73,24 @@ def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
             yield Ask.of(f"{name}: {what}", instance.socket, request, key=key, group=group, limit=PATIENCE)
 
 
-def names(rig: Rig, entry: ListenerEntry) -> list[str]:
-    """What is offered at a listener, aliases too."""
+def names(rig: Rig, entry: ListenerEntry, key: keyring.Key | None = None) -> list[str]:
+    """What is offered at a listener, aliases too; with a key, what of it this one may use."""
     if not rig.gateway:
         return []
+    aliases = rig.gateway.aliases
+    limit = key.models if key else None
+    allowed = None if limit is None else {aliases.get(one, one) for one in limit}
     offered = {one.name for one in rig.offers if rig.gateway.offers(entry, one.name)}
-    return [*sorted(offered), *sorted(alias for alias, name in rig.gateway.aliases.items() if name in offered)]
+    offered = offered if allowed is None else offered & allowed
+    return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
+
+
+def tried(rig: Rig) -> Mapping[str, keyring.Key]:
+    """The keys whose rights are asked for, by their names: of each the operator has its hash alone."""
+    if not rig.gateway:
+        return {}
+    ring = keyring.load(Path(rig.inventory).parent / rig.gateway.keys_file)
+    return dict(sorted(ring.keys.items())[:TRIED])
 
 
 def closed(rig: Rig, entry: ListenerEntry) -> list[str]:
@@ -84,17 +104,42 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
     for listener, entry in sorted(rig.gateway.listeners.items()) if rig.gateway else ():
         at, tls = reached(entry), entry.tls
         for number, headers in enumerate(KEYLESS):
-            yield Ask(f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls)
+            yield Ask(f"{listener}: keyless {number}", at, "/v1/models", headers=headers, tls=tls, told=REFUSAL)
         for path in closed(rig, entry):
             yield Ask(f"{listener}: {path}", at, path, tls=tls, shown=0)
-        for name in () if entry.keys else names(rig, entry):
-            body = json.dumps({"model": name, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
-            offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
-            made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=body, tls=tls)
-            yield replace(made, lane=f"model {offered}", again=BUSY, limit=PATIENCE)
+        yield from at_router(rig, listener, entry) if entry.keys else at_models(rig, listener, entry)
     if rig.gateway:
-        for what, at in (("gateway", ADMIN), ("router", f"{ROUTER_SOCKETS}/light.sock")):
+        for what, at in (("gateway", ADMIN), ("router", ROUTER)):
             yield Ask(f"{what}: state", at, "/state", group=rig.gateway_user)
+
+
+def at_models(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:
+    """Those to models of a listener that wants no key."""
+    at, tls = reached(entry), entry.tls
+    for name in names(rig, entry):
+        offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
+        made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls)
+        yield replace(made, lane=f"model {offered}", again=BUSY, limit=PATIENCE)
+
+
+def at_router(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:
+    """Those about a listener that wants keys. Nobody here has one: what each may do is asked of the router, as nginx
+    does that knows whose key it was shown.
+    """
+    for path in PATHS:
+        made = Ask(f"{listener}: keyless {path}", reached(entry), f"/v1/{path}", "POST", body=_question(""))
+        yield replace(made, tls=entry.tls, told=REFUSAL)
+    for owner, key in tried(rig).items():
+        known = (f"X-Rw-Listener: {listener}", f"X-Rw-Key: {key.sha256[: keyring.SHOWN]}")
+        asked = {"headers": known, "group": rig.gateway_user, "lane": "router"}
+        yield Ask(f"{listener}: models of {owner}", ROUTER, "/models", **asked)  # type: ignore[arg-type]
+        for name in names(rig, entry, key):
+            made = Ask(f"{listener}: model {name} of {owner}", ROUTER, "/route/chat/completions", "POST", **asked)  # type: ignore[arg-type]
+            yield replace(made, body=_question(name), told=("x-rw-group",))
+
+
+def _question(model: str) -> str:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1})
 
 
 def pieces(rig: Rig) -> Iterator[tuple[Artefact, int, int, int]]:

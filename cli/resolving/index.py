@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from email.message import Message
 
 import requests
 from packaging.version import InvalidVersion, Version
 from pypi_simple import (
     PYPI_SIMPLE_ENDPOINT,
     DistributionPackage,
-    NoSuchProjectError,
     ProjectPage,
     PyPISimple,
-    UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
 )
 
 from cli.resolving import web
 from cli.resolving.web import Content, Unavailable
+from roles.weights.host.simple import HTML, JSON
+
+MOST = 16 << 20  # bytes of a page; those of the projects with most files have half of it
+UNREADABLE = (UnsupportedRepoVersionError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What is raised where an answer is no page: the client's own readers hand on what is below them."""
 
 
 def index_url() -> str:
@@ -55,11 +60,16 @@ class Index:
         return self._pages[project]
 
     def _ask(self, project: str) -> ProjectPage:
+        # not the client's own way, which takes a page of any size
+        asked = {"Accept": self.client.accept}
+        url = self.client.get_project_url(project)
         try:
-            return self.client.get_project_page(project, timeout=web.TIMEOUT)
-        except NoSuchProjectError:
-            raise Unavailable(f"the index has no project {project}", gone=True) from None
-        except (UnsupportedContentTypeError, UnsupportedRepoVersionError, requests.JSONDecodeError, KeyError):
+            with self.session.get(url, stream=True, headers=asked, timeout=web.TIMEOUT) as answer:
+                if answer.status_code == 404:
+                    raise Unavailable(f"the index has no project {project}", gone=True)
+                answer.raise_for_status()
+                return _page(project, answer)
+        except UNREADABLE:
             raise Unavailable(f"the index does not answer with a file list for {project}") from None
         except requests.RequestException as error:
             raise Unavailable(f"the index {web.unavailable(error)}") from None
@@ -106,6 +116,18 @@ class Index:
         if digest not in (None, got.sha256):
             raise Unavailable(f"{package.filename}: its bytes do not match the index's hash")
         return got
+
+
+def _page(project: str, answer: requests.Response) -> ProjectPage:
+    """What an answer has of a project; whatever is no page of an index raises one of UNREADABLE."""
+    header = Message()
+    header["Content-Type"] = answer.headers.get("Content-Type", "text/html")
+    kind, content = header.get_content_type(), web.body(answer, MOST)
+    if kind == JSON:
+        return ProjectPage.from_json_data(json.loads(content), answer.url)
+    if kind in HTML:
+        return ProjectPage.from_html(project, content, answer.url, header.get_content_charset())
+    raise ValueError(kind)
 
 
 def newest_source(packages: Iterable[DistributionPackage]) -> str:

@@ -17,7 +17,7 @@ from cli.resolving.folders import Wanted
 from cli.resolving.web import Unavailable
 from rigwright.problems import shown
 from rigwright.supply import images
-from rigwright.supply.artefact import MANIFEST, TEXT
+from rigwright.supply.artefact import MANIFEST
 from rigwright.supply.lock import Artefact
 
 ACCEPT = ", ".join((*images.INDEXES, *images.MANIFESTS))
@@ -110,7 +110,7 @@ class Registries:
                 timeout=web.TIMEOUT,
             ) as answer:
                 answer.raise_for_status()
-                return _body(answer), answer.headers.get("Content-Type", "")
+                return web.body(answer, MOST), answer.headers.get("Content-Type", "")
         except requests.RequestException as error:
             raise web.unavailable(error) from None
 
@@ -150,7 +150,7 @@ class Registries:
         try:
             with self.session.get(url, stream=True, auth=_Login(own), timeout=web.TIMEOUT) as answer:
                 answer.raise_for_status()
-                found = json.loads(_body(answer))
+                found = json.loads(web.body(answer, MOST))
         except requests.RequestException as error:
             raise Unavailable(f"names a token server that {web.unavailable(error)}") from None
         except (ValueError, RecursionError):
@@ -159,15 +159,6 @@ class Registries:
         if not isinstance(token, str) or not re.fullmatch(r"[A-Za-z0-9._~+/=-]{1,16384}", token):
             raise Unavailable("names a token server that answers with no token")
         return f"Bearer {token}"
-
-
-def _body(answer: requests.Response) -> bytes:
-    found = bytearray()
-    for part in answer.iter_content(TEXT):
-        found += part
-        if len(found) > MOST:
-            raise Unavailable(f"answers with more than {MOST >> 20} MiB, and not with the few that were asked for")
-    return bytes(found)
 
 
 def moved(registries: Registries, wanted: Wanted, rows: Sequence[Artefact]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -18,6 +19,7 @@ from urllib3 import Retry
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 TIMEOUT = (10.0, 60.0)  # seconds: to connect, between two parts of an answer
 PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds after a failed attempt that brought nothing
+RETRY_AFTER = 60  # seconds, the most that a server's Retry-After is followed
 PASSING = (408, 429, 500, 502, 503, 504)
 GONE = (404, 410)
 REFUSED = (401, 403)
@@ -57,10 +59,26 @@ class Seen:
     sha256: str | None
 
 
+class _Session(requests.Session):
+    """One whose refusals are all requests' own."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Where an answer leads; what is no address is none that can be asked, and no error of a parser's."""
+        try:
+            target = super().get_redirect_target(resp)
+            if target is not None:
+                _ = urlsplit(urljoin(resp.url, target)).port
+        except ValueError:
+            raise requests.exceptions.InvalidURL from None
+        return target
+
+
 def session() -> requests.Session:
     """A session that asks again where a server is busy; environment variables of requests are heeded."""
-    made = requests.Session()
-    retry = Retry(total=3, backoff_factor=0.3, status_forcelist=PASSING, raise_on_status=False)
+    made = _Session()
+    retry = Retry(
+        total=3, backoff_factor=0.3, status_forcelist=PASSING, raise_on_status=False, retry_after_max=RETRY_AFTER
+    )
     for scheme in ("http://", "https://"):
         made.mount(scheme, HTTPAdapter(max_retries=retry))
     if AUTHORITIES.exists():
@@ -78,6 +96,8 @@ def unavailable(error: requests.RequestException) -> Unavailable:
         (requests.exceptions.SSLError, "has an untrusted certificate"),
         (requests.ConnectionError, "cannot be reached"),
         (requests.exceptions.ChunkedEncodingError, "breaks off"),
+        (requests.exceptions.InvalidURL, "leads to an invalid address"),
+        (requests.TooManyRedirects, "leads from one address to the next"),
     )
     return Unavailable(next((text for kind, text in kinds if isinstance(error, kind)), type(error).__name__))
 
@@ -111,7 +131,8 @@ def _length(answer: requests.Response) -> int | None:
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         return None
     length = answer.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() else None
+    # a number of more digits is none of bytes, and of thousands Python makes none
+    return int(length) if re.fullmatch("[0-9]{1,18}", length) else None
 
 
 def hash_file(path: Path, report: Report) -> Content:
@@ -163,6 +184,21 @@ def fetch(
             if lasting or not transfer.answered or failed > len(PAUSES):
                 raise unavailable(error) from None
             time.sleep(PAUSES[failed - 1])
+
+
+def body(answer: requests.Response, most: int) -> bytes:
+    """An answer's bytes, of one that was asked for as a stream.
+
+    Raises:
+        Unavailable: they are more.
+        requests.RequestException: they break off.
+    """
+    found = bytearray()
+    for part in answer.iter_content(min(most, PART)):
+        found += part
+        if len(found) > most:
+            raise Unavailable(f"answers with more than {most >> 20} MiB, and not with the few that were asked for")
+    return bytes(found)
 
 
 def beginning(session: requests.Session, url: str, count: int) -> bytes:

@@ -18,6 +18,7 @@ from rigwright.patches.shadow import shadows
 from rigwright.plugins.plugin import Plugin
 from rigwright.plugins.plugin import named as named_plugins
 from rigwright.render import render
+from rigwright.serving.systemd import unexpanded
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
@@ -220,4 +221,5 @@ def entering(rig: Rig, folder: str, words: tuple[str, ...], unit: str, *, termin
         "--service-type=exec",
     )
     within = ("/bin/sh", "-c", '. "$0" && exec "$@"', f"{folder}/activate", *(words or ("/bin/bash",)))
-    return ("systemd-run", *options, *(f"--property={one}" for one in properties), "--setenv=HOME=/tmp", "--", *within)
+    begin = ("systemd-run", *options, *(f"--property={one}" for one in properties), "--setenv=HOME=/tmp", "--")
+    return (*begin, *unexpanded(within))

@@ -38,7 +38,7 @@ PROBE_EVERY, PROBE_TIMEOUT = 10, 120
 # Below the generation's folder.
 FOLDER = "gateway"
 # What root runs for them.
-SCRIPTS = ("prove", "configured")
+SCRIPTS = ("bounded", "prove", "configured")
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.declaration.rig import Rig
+from rigwright.serving.systemd import unexpanded
 from rigwright.serving.units import Unit
 
 # What of a unit is about its own process: how it is started and ended, where it is counted, and what systemd takes away
@@ -35,9 +36,9 @@ def entering(rig: Rig, unit: Unit, words: tuple[str, ...], name: str, *, termina
     given = (*properties(unit), f"EnvironmentFile={rig.roots.config}/current/env/{unit.instance}")
     options = (f"--unit={name}", "--quiet", "--wait", "--collect", "--pty" if terminal else "--pipe")
     # systemd-run would look for the program by its own PATH
-    within = ("/bin/sh", "-c", 'exec "$@"', "sh", *(words or ("/bin/bash",)))
+    within = (*unit.privately, "/bin/sh", "-c", 'exec "$@"', "sh", *(words or ("/bin/bash",)))
     return (
         *("systemd-run", *options, "--service-type=exec", "--setenv=HOME=/tmp", "--property=WorkingDirectory=/tmp"),
         *(f"--property={one}" for one in given),
-        *("--", *within),
+        *("--", *unexpanded(within)),
     )

@@ -31,6 +31,13 @@ def command_line(words: tuple[str, ...]) -> str:
     return " ".join(map(word, words))
 
 
+def unexpanded(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A command for systemd-run that gets the words as they are: systemd would put a variable of its unit's in place of
+    `${NAME}` anywhere in them (systemd.service(5), "Command lines"); 252 has no option against it.
+    """
+    return tuple(one.replace("$", "$$") for one in words)
+
+
 def environment_file(variables: Mapping[str, str]) -> str:
     """An EnvironmentFile='s text, by name (systemd.exec(5)): nothing in it is expanded.
 

@@ -74,6 +74,8 @@ class Unit:
     """The folder of what it compiles; none without."""
     marks: tuple[str, ...] = ()
     """What the lines of its log have in them that are kept of a start."""
+    privately: tuple[str, ...] = ()
+    """What begins the command line of whoever has all of its variables."""
 
     @property
     def unit_state(self) -> UnitState:
@@ -115,7 +117,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         node: The NUMA node whose processors and memory it has; None where it has all.
     """
     made = instance.kind.service(rig, instance, installation)
-    user = rig.user(instance)
+    user, privately = rig.user(instance), _given_privately(made)
     text = render(
         f"serving/{'container' if made.container else 'instance'}.service.j2",
         owned=OWNED,
@@ -132,7 +134,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         start_limit=STARTS * (instance.variant.ready_timeout * (2 if made.cache else 1) + PAUSE),
         folder=PurePosixPath(instance.socket).parent.relative_to(RUN),
         cache=PurePosixPath(made.cache).relative_to(CACHE) if made.cache else None,
-        command=command_line((*_given_privately(made), *made.command)),
+        command=command_line((*privately, *made.command)),
         before=[command_line(one) for one in made.container.before] if made.container else [],
         node=node,
         compiled=COMPILED,
@@ -158,6 +160,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         programs=made.programs,
         cache=made.cache,
         marks=instance.kind.marks,
+        privately=privately,
     )
 
 

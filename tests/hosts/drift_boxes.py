@@ -10,6 +10,7 @@ from pathlib import Path
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.nvidia import world
+from rigwright.gateway.keyring import FILE, Key, Keyring, dump
 from tests.hosts import drivers
 from tests.hosts.containers_box import ContainersBox
 from tests.hosts.drift_ground import SECOND, Ground
@@ -22,7 +23,10 @@ from tests.hosts.support import deploy, write_inventory
 
 
 def serving(lab: Lab, release: str, folder: Path, layer: str) -> Ground:
-    """Two equal instances, a gateway with a keyless and a TLS listener, and shared weights."""
+    """Two equal instances, a gateway with a keyless and a TLS listener, for which somebody has a key, and shared
+    weights.
+    """
+    dump(folder / FILE, Keyring(keys={"alice": Key(sha256="a" * 64, models=("gpt-4o",), made="2026-06-10")}))
     (host,) = lab.up([HostSpec(f"dr{release[-2:]}", release, (layer,))])
     box = Box(lab, host, folder)
     share = {"address": host.address, "allow": [str(lab.subnet)]}

@@ -34,6 +34,7 @@ def test_it_is_where_its_instance_is(converged: Host, inventory: Path) -> None:
     own = converged.run(f"tr '\\0' '\\n' < /proc/{before}/environ | grep -E '^(RW_DIGEST|CUDA_)' | sort")
     assert entered(inventory, "sh", "-c", "env | grep -E '^(RW_DIGEST|CUDA_)' | sort") == own
     assert entered(inventory, "id", "-un").strip() == "rigwright-chat"
+    assert entered(inventory, "sh", "-c", 'x=1; echo "${x} $1"', "sh", "${HOME}") == "1 ${HOME}\n"
     # no network but its own, no host files but what the instance sees, and the instance's socket
     assert "lo" in (told := entered(inventory, "sh", "-c", "cut -d: -f1 /proc/self/net/dev | tail -n +3"))
     assert told.split() == ["lo"]

@@ -23,7 +23,7 @@ from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given
 from rigwright.gateway.given import GATEWAY_UNIT
-from rigwright.gateway.service import ADMIN
+from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
 from rigwright.monitoring import found as watching
 from rigwright.monitoring.figures import DEPLOY_STARTED
@@ -208,6 +208,7 @@ def remove(units: tuple[str, ...] = ("rigwright-chat.service",), keep_weights: b
     return render(
         "removal/remove.sh.j2",
         caches=[CACHES, WARM],
+        mounted=[RUNTIME, ROUTER_RUNTIME],
         compiled=COMPILED,
         containers=CONTAINERS,
         helpers=REHASH_UNITS,

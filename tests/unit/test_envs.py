@@ -160,7 +160,7 @@ def test_a_card_without_code_is_refused_with_the_file(tmp_path: Path) -> None:
 def test_who_enters_is_nobody_and_the_words_stay_apart() -> None:
     words = entering(rig(), "/opt/x", ("echo", "a b", "$HOME"), "x.service", terminal=False)
     assert {"--property=DynamicUser=yes", "--property=NoNewPrivileges=yes", "--pipe"} <= set(words)
-    assert words[-5:] == ('. "$0" && exec "$@"', "/opt/x/activate", "echo", "a b", "$HOME")
+    assert words[-5:] == ('. "$$0" && exec "$$@"', "/opt/x/activate", "echo", "a b", "$$HOME")
     assert "--pty" in entering(rig(), "/opt/x", (), "x.service", terminal=True)
 
 

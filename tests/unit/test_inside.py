@@ -54,9 +54,22 @@ def test_the_words_stay_apart_and_the_program_is_found_by_the_units_path() -> No
     one = made()
     box = rig(instance())
     words = entering(box, one, ("python", "-c", "print('$HOME %n')"), "x.service", terminal=False)
-    assert words[-5:] == ('exec "$@"', "sh", "python", "-c", "print('$HOME %n')")
+    assert words[-5:] == ('exec "$$@"', "sh", "python", "-c", "print('$$HOME %n')")
     assert {"--unit=x.service", "--pipe", f"--property=EnvironmentFile=/etc/rigwright/current/env/{one.instance}"} <= {
         *words
     }
     assert entering(box, one, (), "x.service", terminal=True)[-1] == "/bin/bash"
     assert "--pty" in entering(box, one, (), "x.service", terminal=True)
+
+
+def test_what_an_instances_own_process_alone_has_is_there_too() -> None:
+    """As its unit has it: in front of the program, for root's commands of the unit are to be without it."""
+    one = vllm_samples.vllm(environment={"LD_PRELOAD": "/opt/a b.so", "VLLM_LOGGING_LEVEL": "INFO"})
+    box = vllm_samples.rig(one)
+    found = unit(box, one, vllm_samples.environment(box))
+    assert "ExecStart=/usr/bin/env 'LD_PRELOAD=/opt/a b.so' " in found.text.replace('"', "'")
+    words = entering(box, found, ("true",), "x.service", terminal=False)
+    assert words[words.index("--") + 1 :] == (
+        *("/usr/bin/env", "LD_PRELOAD=/opt/a b.so", "/bin/sh", "-c", 'exec "$$@"', "sh", "true"),
+    )
+    assert not any("LD_PRELOAD" in one for one in words[: words.index("--")])

@@ -31,9 +31,10 @@ ELSEWHERE = {
     "cli/test.py": "the checkout's own file",
     "cli/bundling/collect.py": "tests/unit/test_cli_bundle.py: an index that was fetched by hash",
     "cli/resolving/conda.py": "tests/unit/test_cli_lock_conda.py: what the solver beside it prints",
+    "cli/resolving/index.py": "tests/unit/test_lock_any_answer.py: whatever a server answers",
     "cli/resolving/judging.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
     "cli/resolving/ranged.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
-    "cli/resolving/registry.py": "tests/unit/test_cli_lock_image.py: a registry that lies",
+    "cli/resolving/registry.py": "tests/unit/test_lock_any_answer.py: whatever a server answers",
     "rigwright/containers/entry.py": "the operator's inventory",
     "rigwright/containers/found.py": "tests/unit/test_parsers.py",
     "rigwright/engines/image/bundle.py": "tests/unit/test_image.py: an OCI specification of crun's own",
@@ -64,7 +65,7 @@ ELSEWHERE = {
     "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",
     "roles/weights/host/hub.py": "what the fetcher beside it asks",
     "roles/weights/host/packages.py": "tests/unit/test_slow_sources.py and test_packages.py: an index of any kind",
-    "roles/weights/host/registry.py": "tests/unit/test_weights_registry.py: a registry that lies",
+    "roles/weights/host/registry.py": "tests/unit/test_weights_any_answer.py: whatever a server answers",
     "roles/weights/host/spec.py": "its own plan",
 }
 

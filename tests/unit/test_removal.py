@@ -66,6 +66,7 @@ class Host:
         script = render(
             "removal/remove.sh.j2",
             caches=[self.root / "cache" / "instances"],
+            mounted=[self.root / "run/rigwright_gateway"],
             compiled=self.root / "cache" / "compiled",
             containers=self.root / "run/rigwright/containers",
             units=[CHAT],

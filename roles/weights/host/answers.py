@@ -7,6 +7,8 @@ from time import time
 
 LET_IN = "name a file with a token that may read it as hub_token_file"
 LATER = "deploy again later"
+MOST_SAID = 300
+"""Characters of what a server says."""
 
 
 def sentence(status: int, code: str = "", message: str = "", *, hub: bool = False) -> str:
@@ -22,8 +24,14 @@ def sentence(status: int, code: str = "", message: str = "", *, hub: bool = Fals
     return _of_hub(status, code, message) if hub else _of_any(status)
 
 
+def plain(text: str) -> str:
+    """What a server says, as a job's log may have it, and a terminal after that."""
+    return "".join(one if one.isprintable() else " " for one in text)[:MOST_SAID]
+
+
 def _of_hub(status: int, code: str, message: str) -> str:
-    said = f" ({message.strip().rstrip('.')})" if message.strip() else ""
+    words = plain(message).strip().rstrip(".")
+    said = f" ({words})" if words else ""
     if code == "GatedRepo":
         return (
             f"gated, answer {status}{said}: accept its terms on its page with your account, wait until access is "
@@ -73,6 +81,7 @@ def wait_for(retry_after: str, pause: float, most: float) -> float:
     except ValueError:
         try:
             asked = parsedate_to_datetime(retry_after).timestamp() - time()
-        except (TypeError, ValueError):
+        # of numbers that no date has
+        except (TypeError, ValueError, OverflowError):
             asked = pause
     return max(pause, min(asked, most))

@@ -11,10 +11,11 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from urllib.parse import urlencode
 
 from .answers import passing, sentence
-from .http import MOST_WITHOUT_BYTES, UNTRUSTED, Address, Answer, download, followed, get, size_of
+from .http import CUT_OFF, MOST_WITHOUT_BYTES, UNTRUSTED, Address, Answer, download, followed, get, size_of
 from .reach import Unsafe, judged, origin
 from .records import File
 from .spec import DiskFull, Refused, Source, Spec
@@ -95,6 +96,8 @@ class Registries:
 
     def _way(self, source: Source) -> Way:
         answer = self._asked(f"{source.base}/v2/")
+        if answer.exit in CUT_OFF:
+            raise Refused(f"it answers with more than {MOST_WITHOUT_BYTES >> 20} MiB, which is no registry's way")
         if answer.status == 401:
             scheme, _, rest = answer.headers.get("www-authenticate", "").partition(" ")
             said = dict(_PART.findall(rest))
@@ -125,10 +128,13 @@ class Registries:
             raise Refused("its login was not sent: deploy again") from error
 
     def _asked(self, url: str) -> Answer:
-        limits = (f"max-time = {LONGEST}", f"connect-timeout = {self.pace.connect}", 'output = "/dev/null"')
+        limits = (f"max-time = {LONGEST}", f"connect-timeout = {self.pace.connect}")
         for count in range(self.pace.tries):
-            answer = followed(Address(url), [*limits], MOST_WITHOUT_BYTES, redirects=self.redirects)
-            if answer.status and not passing(answer.status):
+            # nobody reads it, but what goes nowhere has no bound
+            with NamedTemporaryFile() as body:
+                options = [*limits, f'output = "{body.name}"']
+                answer = followed(Address(url), options, MOST_WITHOUT_BYTES, redirects=self.redirects)
+            if answer.exit in CUT_OFF or (answer.status and not passing(answer.status)):
                 break
             if count + 1 < self.pace.tries:
                 time.sleep(self.pace.pause)

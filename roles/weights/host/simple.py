@@ -13,6 +13,7 @@ from email.message import Message
 from html import unescape
 from urllib.parse import unquote, urldefrag, urljoin
 
+from .answers import plain
 from .spec import Refused
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"
@@ -58,11 +59,16 @@ def listed(content_type: str, body: bytes, url: str, names: Collection[str]) -> 
 def _read(content_type: str, body: bytes) -> tuple[str, str]:
     header = Message()
     header["Content-Type"] = content_type
-    kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
+    try:
+        kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
+    except ValueError:
+        # of a parameter in parts, numbered with more digits than a number may have (RFC 2231, 3)
+        raise Refused("it answers with a type that cannot be read") from None
     if not content_type or kind not in (JSON, *HTML):
-        raise Refused(f"it answers with {kind if content_type else 'no type'}, which is not a package index page")
+        said = plain(kind) if content_type else "no type"
+        raise Refused(f"it answers with {said}, which is not a package index page")
     if charset not in CHARSETS:
-        raise Refused(f"its page is in the character set {charset}, which is none of an index")
+        raise Refused(f"its page is in the character set {plain(charset)}, which is none of an index")
     try:
         return kind, body.decode("utf-8" if kind == JSON else charset)
     except UnicodeDecodeError:

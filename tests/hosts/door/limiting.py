@@ -182,13 +182,13 @@ LARGE = posting(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % SIZE)
 Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def _begun(world: World, numbers: range) -> list[Open]:
+async def _begun(world: World, numbers: range, text: bytes = LARGE, port: int = 0) -> list[Open]:
     """Large bodies that do not end, two of an address each."""
     made = []
     for number in numbers:
         at = (f"127.0.0.{2 + number // 2}", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", world.port, local_addr=at)
-        writer.write(LARGE + b"x" * (1 << 20))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port or world.port, local_addr=at)
+        writer.write(text + b"x" * (1 << 20))
         made.append((reader, writer))
     await until(lambda: len(list((world.folder / "run/body").iterdir())) == len(made))
     return made
@@ -214,6 +214,23 @@ async def large_bodies_that_do_not_end_take_no_more_than_their_share(world: Worl
             await asyncio.sleep(0.01)
 
     await asyncio.wait_for(served(), 10)
+
+
+async def keys_behind_one_address_have_a_share_each(world: World) -> None:
+    """As clients have it whose network leads out by one address."""
+    hers = LARGE.replace(b"\r\n\r\n", f"\r\n{KEY}\r\n\r\n".encode())
+    waiting = await _begun(world, range(2), hers, world.port + 1)
+    text = json.dumps({"model": "tiny", "filler": "x" * (9 << 20)}).encode()
+    try:
+        more = asyncio.create_task(world.ask(hers + b"{", port=world.port + 1, source="127.0.0.2"))
+        other = posting(text, f"Authorization: Bearer {OFTEN}")
+        assert (await world.ask(other, port=world.port + 1, source="127.0.0.2"))[0] == 200
+        assert not more.done()
+        assert (await more)[0] == 429
+    finally:
+        for _, writer in waiting:
+            writer.transport.abort()
+    await idle(world)
 
 
 async def who_has_large_bodies_under_way_keeps_nobody_elses_out(world: World) -> None:

@@ -1,0 +1,63 @@
+"""What a gateway's listener says to clients without a key, and of those that have one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from checks import expect
+from checks.survey.clients import answer, names, tried
+from checks.survey.requests import Answer, Requests
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.entry import ListenerEntry
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+
+OPENAIS = "OpenAI's error"
+MEMBERS = {"message", "type", "param", "code"}
+LOG = f"see `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
+
+
+def refusal(said: Answer) -> str:
+    """What of a refusal is not as OpenAI's clients read it; empty where all is."""
+    if said.status != 401:
+        return said.said
+    if (said.headers.get("content-type"), said.headers.get("www-authenticate")) != ("application/json", "Bearer"):
+        return "other headers"
+    try:
+        error = json.loads(said.body)["error"]
+        told = (error["type"], error["code"], bool(error["message"]), set(error))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "no error in JSON"
+    return "" if told == ("authentication_error", "invalid_api_key", True, MEMBERS) else "other words"
+
+
+def of_keys(requests: Requests, rig: Rig, name: str, entry: ListenerEntry) -> None:
+    """Judge what each key may use at a listener: nobody here has more than its hash, and the router says it to nginx.
+
+    Raises:
+        Drift: it is more or less than declared.
+    """
+    aliases = rig.gateway.aliases if rig.gateway else {}
+    if not (keys := tried(rig)):
+        pytest.skip("clients need a key here, and nobody has one")
+    lacking, shown = [], []
+    for owner, key in keys.items():
+        offered = names(rig, entry, key)
+        for one in offered:
+            said = answer(requests, f"{name}: model {one} of {owner}")
+            leads = said.headers.get("x-rw-group", said.said) if said.status == 204 else said.said
+            lacking += [f"{one} for key {owner} ({leads})"] if leads != aliases.get(one, one) else []
+        found = listed(answer(requests, f"{name}: models of {owner}").body)
+        wanted = sorted(one for one in offered if one not in aliases)
+        shown += [f"{', '.join(found) or 'no model'} for key {owner}"] if found != wanted else []
+    expect(", ".join(lacking) or "an answer for every name", "an answer for every name", LOG)
+    expect(", ".join(shown) or "what each key may use", "what each key may use", f"systemctl restart {ROUTER_UNIT}")
+
+
+def listed(said: str) -> list[str]:
+    """The names in a list of models, sorted."""
+    try:
+        return sorted(str(one["id"]) for one in json.loads(said)["data"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ["no list"]

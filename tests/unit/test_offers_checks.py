@@ -1,0 +1,122 @@
+"""What a listener with keys is asked: by hashes of keys alone, and whether it refuses in words of OpenAI's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks import Drift
+from checks.offers import of_keys, refusal
+from checks.survey.clients import ROUTER, TRIED, at_gateway
+from checks.survey.requests import Answer, Requests
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.conf import PATHS
+from rigwright.gateway.entry import Gateway
+from rigwright.gateway.keyring import FILE, Key, Keyring, dump
+from tests.unit.samples import instance, rig
+
+ERROR = {"message": "no", "type": "authentication_error", "param": None, "code": "invalid_api_key"}
+HEADERS = {"content-type": "application/json", "www-authenticate": "Bearer"}
+
+
+def said(status: int, body: object = "", **headers: str) -> Answer:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return Answer(status, text, "", {key.replace("_", "-"): value for key, value in headers.items()}, "", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (said(401, {"error": ERROR}, **HEADERS), ""),
+        (said(200, {"error": ERROR}, **HEADERS), "200"),
+        (replace(said(0), error="no answer in time"), "no answer in time"),
+        (said(401, {"error": ERROR}), "other headers"),
+        (said(401, {"error": ERROR}, **HEADERS | {"www-authenticate": "Basic"}), "other headers"),
+        (said(401, {"error": ERROR | {"code": "x"}}, **HEADERS), "other words"),
+        (said(401, {"error": ERROR | {"message": ""}}, **HEADERS), "other words"),
+        (said(401, {"error": ERROR | {"key": "x"}}, **HEADERS), "other words"),
+        (said(401, {"detail": "no"}, **HEADERS), "no error in JSON"),
+        (said(401, "<html>", **HEADERS), "no error in JSON"),
+        (said(401, "[" * 5000, **HEADERS), "no error in JSON"),
+    ],
+)
+def test_a_refusal_is_one_that_clients_of_openai_read(answer: Answer, found: str) -> None:
+    assert refusal(answer) == found
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Rig:
+    """A rig with one model behind a listener with keys, an alias of it, and nobody's key yet."""
+    model = instance("chat").model_name
+    gateway = {"listeners": {"office": {"address": "192.0.2.7", "port": 443}}, "aliases": {"gpt-4o": model}}
+    made = rig(instance("chat"))
+    return replace(made, gateway=Gateway.model_validate(gateway), inventory=str(tmp_path / "rig.py"))
+
+
+def keys(box: Rig, **models: Any) -> None:
+    """Give keys to somebody."""
+    ring = {
+        name: Key(sha256=f"{number:016x}{0:048x}", models=of, made="2026-06-10")
+        for number, (name, of) in enumerate(models.items())
+    }
+    dump(Path(box.inventory).with_name(FILE), Keyring(keys=ring))
+
+
+def test_what_keys_may_use_is_asked_of_the_router_by_their_hashes(box: Rig) -> None:
+    keys(box, alice=None, bob=("gpt-4o",), eve=("none-such",))
+    asked = {one.name: one for one in at_gateway(box) if one.at == ROUTER}
+    owners = [one.rpartition(" ")[2] for one in asked if ": model " in one]
+    assert (owners.count("alice"), owners.count("bob"), owners.count("eve")) == (2, 2, 0)
+    one = asked["office: models of bob"]
+    assert one.headers == ("X-Rw-Listener: office", f"X-Rw-Key: {1:016x}")
+    assert not any(asks.key or "Authorization" in str(asks.headers) for asks in asked.values())
+
+
+def test_each_open_path_is_tried_without_a_key(box: Rig) -> None:
+    posted = {one.path for one in at_gateway(box) if one.method == "POST" and one.at != ROUTER}
+    assert posted == {f"/v1/{path}" for path in PATHS}
+
+
+def test_of_many_keys_some_are_asked_for(box: Rig) -> None:
+    keys(box, **{f"k{number}": None for number in range(TRIED + 5)})
+    assert sum(": models of " in one.name for one in at_gateway(box)) == TRIED
+
+
+def judged(box: Rig, **changed: Answer) -> str:
+    """What is wrong with what the router has said; of some it says something else."""
+    model = instance("chat").model_name
+    told = {
+        "office: models of alice": said(200, {"data": [{"id": model}]}),
+        f"office: model {model} of alice": said(204, x_rw_group=model),
+        "office: model gpt-4o of alice": said(204, x_rw_group=model),
+    }
+    gateway = box.gateway
+    assert gateway
+    try:
+        of_keys(Requests(told | changed, {}), box, "office", gateway.listeners["office"])
+    except Drift as drift:
+        return str(drift)
+    return ""
+
+
+def test_names_that_lead_elsewhere_or_nowhere_are_red(box: Rig) -> None:
+    keys(box, alice=None)
+    assert judged(box) == ""
+    wrong = {
+        "office: model gpt-4o of alice": (said(404), "gpt-4o for key alice (404)"),
+        "office: models of alice": (said(200, {"data": []}), "no model for key alice"),
+    }
+    for name, (answer, words) in wrong.items():
+        assert words in judged(box, **{name: answer})
+    assert "gpt-4o for key alice (other)" in judged(
+        box, **{"office: model gpt-4o of alice": said(204, x_rw_group="other")}
+    )
+
+
+def test_without_anybodys_key_nothing_is_judged(box: Rig) -> None:
+    with pytest.raises(pytest.skip.Exception):
+        judged(box)
