@@ -91,8 +91,11 @@ def test_what_a_power_cut_leaves_of_one_lock_goes_with_the_next(
     host.start()
     host.wait()
     assert host.run("ls /srv/models/_packages") != ""
-    # whatever it had come to by then
-    host.run("cd /opt/rigwright/engines && mkdir -p small-0-0123456789ab .making-small-0-0123456789ab/tree")
+    # whatever it had come to by then, as it is written down before
+    host.run(
+        "cd /opt/rigwright/engines && mkdir -p small-0-0123456789ab .making-small-0-0123456789ab/tree && "
+        "printf 'tree %s\\n' $PWD/small-0-0123456789ab $PWD/.making-small-0-0123456789ab >> /var/lib/rigwright/owned"
+    )
     less = [row for row in made.packages if row.name != "pathspec"]
     two = env_box.write(tmp_path / "two", lab, host, made, packages=less)
     run = deploy(two)

@@ -378,7 +378,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     ),
     "activate and wait": lambda: activate(Activation((), (), (CHAT,))),
     "activate and listen": lambda: activate(
-        Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,), (GATEWAY_UNIT,), {HOLDER: (PORT, 8020)})
+        Activation((), (PORT,), (), (), (OLD_HOLDER,), (HOLDER,), (GATEWAY_UNIT,), (CHAT,), {HOLDER: (PORT, 8020)})
     ),
     "activate nothing": lambda: activate(Activation()),
     "activate beside": lambda: activate(
