@@ -220,6 +220,8 @@ def surplus(found: Served, rig: Rig, wanted: Generation, users: Collection[str])
     used = {path for path in found.folders if rig.envs and path.startswith(f"{rig.roots.software}/{INSTALLERS}-")}
     # what is being made of what stays is the next job's, which begins anew
     used |= {path for path in found.folders if _made(path, rig) in needed}
+    # which of them a gateway needs, it looks after itself
+    used |= {path for path in found.folders if rig.gateway and path.startswith(f"{rig.credentials}/gateway-")}
     loose = sorted(path for path in found.folders - needed - used if _ours(path, rig))
     # as whom a generation of before users were written down ran, nobody knows
     run_as = [users if k.users is None else k.users for k in kept]
@@ -238,6 +240,7 @@ def _ours(path: str, rig: Rig) -> bool:
     """Whether a path is where we put such things, whoever tells us of it."""
     software, keys = re.escape(rig.roots.software), re.escape(f"{rig.roots.config}/credentials")
     ours = rf"{software}/(?:engines/(?:\.making-)?[A-Za-z0-9]|tools-|cuda-|{INSTALLERS}-)[A-Za-z0-9._+-]*"
-    ours += rf"|{re.escape(rig.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*|{keys}/[a-z0-9.-]+\.api-key"
+    ours += rf"|{re.escape(rig.builds)}/[A-Za-z0-9][A-Za-z0-9._+-]*"
+    ours += rf"|{keys}/(?:[a-z0-9.-]+\.api-key|gateway-keys\.json|gateway-[a-z0-9-]+\.pem)"
     ours += rf"|(?:{CACHES}/[a-z0-9-]+|{WARM})/[A-Za-z0-9][A-Za-z0-9._+-]*"
     return re.fullmatch(ours, path) is not None

@@ -166,3 +166,12 @@ def test_what_puts_environments_together_goes_with_the_last_of_them() -> None:
     assert gone([], folders=[installers]).paths == (installers,)
     host = Served(folders=frozenset([*OWN, installers]))
     assert surplus(host, rig(instance(), envs=(declared(),)), AIM, ()).paths == ()
+
+
+def test_what_a_gateway_has_been_given_goes_with_the_last_generation_that_has_one() -> None:
+    secrets = [f"/etc/rigwright/credentials/gateway-{name}" for name in ("keys.json", "lan.pem")]
+    not_ours = "/etc/rigwright/credentials/gateway-LAN.pem"
+    assert gone([kept(1), kept(2, DIGEST)], 2, [*secrets, not_ours]).paths == tuple(secrets)
+    assert gone([kept(1, "", *secrets), kept(2, DIGEST)], 2, secrets).paths == ()
+    one = rig(instance(), gateway=object())
+    assert surplus(Served(folders=frozenset([*OWN, *secrets])), one, AIM, ()).paths == ()
