@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import grp
 import os
 import pwd
@@ -97,6 +98,12 @@ def lying(path: str) -> dict[str, object]:
         "group": named(grp.getgrgid, status.st_gid),
         "listed": listed,
     }
+
+
+def meets(pattern: str, path: str) -> bool:
+    """Whether what a shell's pattern fits may be a path, lie below it, or be a folder that it lies in."""
+    ours, theirs = path.strip("/").split("/"), [one for one in pattern.split("/") if one]
+    return all(fnmatch.fnmatchcase(own, one) for own, one in zip(ours, theirs))  # noqa: B905 (of Python 3.10)
 
 
 def masked(line: str) -> str:
