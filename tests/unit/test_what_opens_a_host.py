@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import bus, commands, pam, rights
+from checks.survey.host import bus, commands, common, jobs, nextboot, pam, reach, rights, tracing
 from tests.unit.test_what_root_starts import write as write
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
@@ -132,3 +132,96 @@ def test_a_unit_that_was_started_by_hand_is_one_too(write: Write, place: str) ->
     write("run/systemd/transient/own.service", "[Service]\nDynamicUser=yes\nExecStart=/var/tmp/x\n")
     (found,) = commands.loose()
     assert "/var/tmp has mode 1777" in found["text"]
+
+
+ASKED = {"ports": [8020], "sockets": ["/run/rigwright/chat.sock"], "own": ["10.0.0.1"], "units": ["ours.service"]}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/systemd/system/x.service", "ExecStart=-/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8020", True),
+        ("etc/systemd/system/x.service", "ExecStart=/usr/lib/systemd/systemd-socket-proxyd 10.0.0.1:8020", True),
+        ("run/systemd/system/x.service", "ExecStart=sh -c 'exec socat TCP-L:9 UNIX:/run/rigwright/chat.sock'", True),
+        ("etc/systemd/system/x.service.d/y.conf", "ExecStart=/usr/bin/ssh -N -R 1:localhost:8020 far", True),
+        ("etc/cron.d/x", "@reboot root autossh -M 0 -R 9:localhost:8020 far", True),
+        ("etc/systemd/system/ours.service", "ExecStart=/usr/lib/systemd/systemd-socket-proxyd 127.0.0.1:8020", False),
+        ("etc/systemd/system/x.service", "ExecStart=/usr/bin/curl http://127.0.0.1:8020/v1/models", False),
+        ("etc/systemd/system/x.service", "ExecStart=/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8080", False),
+        ("etc/systemd/system/x.service", "# ExecStart=/usr/bin/socat TCP-LISTEN:9,fork TCP:127.0.0.1:8020", False),
+        ("etc/haproxy/haproxy.cfg", "server a 127.0.0.1:8020", True),
+        ("etc/caddy/Caddyfile", "reverse_proxy 127.0.0.1:8020", False),
+    ],
+)
+def test_what_would_carry_us_away_after_a_boot_is_told(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, told: bool
+) -> None:
+    folders = tuple(tmp_path / place / "systemd/system" for place in ("etc", "run"))
+    monkeypatch.setattr(reach, "UNITS", folders)
+    monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d",))
+    servers = {"haproxy": f"{tmp_path}/etc/haproxy", "caddy": f"{tmp_path}/etc/caddy"}
+    monkeypatch.setattr(tracing, "SERVERS", servers)
+    write("etc/systemd/system/multi-user.target.wants/haproxy.service", "[Unit]\n")
+    write(file, f"{text}\n")
+    assert bool(reach.planned(ASKED)) == told
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/modprobe.d/x.conf", "install tun /opt/own", True),
+        ("etc/modprobe.d/x.conf", "install dccp /bin/false", False),
+        ("etc/modprobe.d/x.conf", "install a /usr/bin/packaged", False),
+        ("run/binfmt.d/x.conf", r":x:M::\x7fELF::/opt/own:", True),
+        ("etc/tmpfiles.d/x.conf", "w /proc/sys/kernel/core_pattern - - - - |/opt/own", True),
+        ("etc/tmpfiles.d/x.conf", "w! /proc/sys/net/ipv4/conf/all/route_localnet - - - - 1", True),
+        ("etc/tmpfiles.d/x.conf", "w /proc/sys/vm/swappiness - - - - 10", False),
+        ("etc/sysctl.d/x.conf", "vm.overcommit_memory = 2", True),
+        ("etc/sysctl.d/x.conf", "vm.overcommit_memory = 1", False),
+        ("etc/sysctl.d/x.conf", "user.max_user_namespaces=0", True),
+        ("proc/sys/fs/binfmt_misc/x", "enabled\ninterpreter /opt/own\nmagic 7f\n", True),
+    ],
+)
+def test_what_the_kernel_has_started_after_a_boot_is_told(write: Write, file: str, text: str, told: bool) -> None:
+    write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n")
+    write("usr/bin/packaged")
+    write(file, f"{text}\n")
+    assert bool(nextboot.risky()) == told
+
+
+def test_what_is_masked_counts_whatever_systemd_has_loaded(write: Write, tmp_path: Path) -> None:
+    write("etc/systemd/system/a.service").unlink()
+    (tmp_path / "etc/systemd/system/a.service").symlink_to("/dev/null")
+    write("etc/systemd/system/b.service")
+    assert nextboot.masked(["a.service", "b.service", "c.service"]) == ["a.service"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("ExecStart=/bin/false", True),
+        ("ExecStartPre=-/opt/own", True),
+        ("ExecStart=/usr/bin/packaged --all", False),
+        ("Restart=always", False),
+    ],
+)
+def test_what_keeps_the_network_down_is_told(write: Write, line: str, told: bool) -> None:
+    write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n/bin/false\n")
+    write("etc/systemd/system/networking.service.d/x.conf", f"[Service]\n{line}\n")
+    assert bool(nextboot.kept_down(["networking.service"])) == told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("e /var/lib - - - 1d", True),
+        ("R! /opt/rig*/eng*", True),
+        ("d /srv 0777", True),
+        ("R /opt/other", False),
+        ("q /var/tmp 1777 root root 60d", False),
+    ],
+)
+def test_a_pattern_meets_what_is_ours(line: str, told: bool) -> None:
+    place = line.split()[1]
+    ours = ("/opt/rigwright", "/var/lib/rigwright", "/srv/models")
+    assert any(common.meets(place, one) for one in ours) == told

@@ -207,6 +207,7 @@ def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: 
         ("PermitEmptyPasswords yes", True),
         ("permituserenvironment yes", True),
         ("StrictModes no", True),
+        ("HostbasedAuthentication yes", True),
         ("AcceptEnv LANG LC_*", False),
         ("AcceptEnv LANG LD_*", True),
         ("AuthorizedKeysFile .ssh/authorized_keys", False),

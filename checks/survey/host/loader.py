@@ -40,11 +40,8 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     rows += [row for row in loaded if os.path.realpath(f"{ROOT}{row[0]}/{row[2]}").removeprefix(ROOT) not in own]
     put = [f"{path}: {line.strip()}" for path in GIVEN for line in common.lines(read(path)) if PUT.match(line)]
     # what came of them, and of sshd's, is with who logs in to look
-    put += [
-        f"{name}={value}"
-        for name, value in os.environ.items()
-        if PUT.match(name) and not any(name in one for one in put)
-    ]
+    known = " ".join(put)
+    put += [f"{name}={value}" for name, value in common.given().items() if PUT.match(name) and name not in known]
     return {"before": rows, "put": put}
 
 

@@ -139,7 +139,7 @@ def shadows() -> list[list[str]]:
 
 def searched() -> list[str]:
     """Folders that whoever logs in to look has before the system's, as a deploy has them, too."""
-    given = os.environ.get("PATH", "").split(":")
+    given = common.given().get("PATH", "").split(":")
     first = next((number for number, one in enumerate(given) if one.rstrip("/") in (*AFTER, "/bin", "/sbin")), 0)
     return [one.rstrip("/") for one in given[:first] if one.startswith("/")]
 

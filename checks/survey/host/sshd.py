@@ -20,7 +20,7 @@ PROC = "/proc"
 FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 # What lets people in whom nobody gave a key, or lets them choose what a program of root's loads
 OPEN = re.compile(
-    r"(?i)(?:permitemptypasswords\s+yes|permituserenvironment\s+(?!no\b)\S+|strictmodes\s+no"
+    r"(?i)(?:permitemptypasswords\s+yes|hostbasedauthentication\s+yes|ignorerhosts\s+no|permituserenvironment\s+(?!no\b)\S+|strictmodes\s+no"
     r"|acceptenv\s+(?:.*\s)?(?:LD_\S*|[*]\S*|BASH_ENV|PYTHON\S*|PATH)(?:\s.*)?"
     r"|setenv\s+(?:.*\s)?[\"']?(?:LD_\w+|GCONV_PATH|BASH_ENV|PYTHON\w+|PERL5\w+|PATH)=.*)$"
 )
