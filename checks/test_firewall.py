@@ -12,11 +12,15 @@ SHOWN = 3
 RULES = "find the rule with `nft list ruleset` or `iptables-save`, and delete it there and in its source file"
 
 
-def _scenery(survey: Survey, rig: Rig) -> Scenery:
-    try:
-        return Scenery(rig, survey.read(FIREWALL))
-    except ValueError as error:
-        raise Drift("readable rules", str(error), "see `nft list ruleset`") from None
+def _sceneries(survey: Survey, rig: Rig) -> Iterator[tuple[str, Scenery]]:
+    """The rules in force, and those that the next boot loads, each with a word for when they count."""
+    now = survey.read(FIREWALL)
+    for when, firewall in (("", now), (", after a boot", now.after_a_boot())):
+        if firewall:
+            try:
+                yield when, Scenery(rig, firewall)
+            except ValueError as error:
+                raise Drift("readable rules", f"{error}{when}", "see `nft list ruleset`") from None
 
 
 def _first(found: Iterator[str]) -> str:
@@ -32,7 +36,8 @@ def _first(found: Iterator[str]) -> str:
     why="a redirect opens a port that nobody declared, or sends clients and their keys to somebody else",
 )
 def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
-    expect(_first(_scenery(survey, rig).misled()) or "nothing", "nothing", RULES)
+    found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.misled())
+    expect(_first(found) or "nothing", "nothing", RULES)
 
 
 @check(
@@ -42,7 +47,8 @@ def test_nothing_is_redirected(survey: Survey, rig: Rig) -> None:
     why="the service answers this host and nobody else",
 )
 def test_nobody_is_kept_out(survey: Survey, rig: Rig) -> None:
-    expect(_first(_scenery(survey, rig).kept_out()) or "nobody", "nobody", RULES)
+    found = (f"{one}{when}" for when, scenery in _sceneries(survey, rig) for one in scenery.kept_out())
+    expect(_first(found) or "nobody", "nobody", RULES)
 
 
 @check(
@@ -69,3 +75,6 @@ def test_legacy(survey: Survey, rig: Rig) -> None:
     unread = [program for program, text in survey.read(FIREWALL).legacy.items() if text is None]
     step = "apt-get install iptables, and see what iptables-legacy-save prints"
     expect(", ".join(unread) or "no unreadable rules", "no unreadable rules", step)
+    planned = survey.read(FIREWALL).planned
+    step = "correct that file: a boot loads nothing of it"
+    expect((planned.failed if planned else "") or "rules that a boot can load", "rules that a boot can load", step)

@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from datetime import datetime, timedelta, timezone
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway import keyring
 from rigwright.gateway.conf import PATHS
 from rigwright.gateway.entry import Gateway, ListenerEntry
-from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path
+from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.gateway.service import PREFIX, ROTATION, door, rotation
 from rigwright.serving.units import OWNED
 
@@ -168,6 +169,11 @@ def test_certificate_is_ours(survey: Survey, rig: Rig, listener: Listener) -> No
 
     beside = Path(rig.inventory).parent
     step = f"systemctl reload {GATEWAY_UNIT}, or {DEPLOY}"
+    # what lies there is what it has from its next start on
+    first = answer(survey.read(REQUESTS), f"{listener[0]}: keyless 0").certificate
+    lying = survey.read(OURS).certificates.get(pair_path(rig, listener[0]), "")
+    same = lying == sha256(b64decode(first)).hexdigest()
+    expect("the same" if same else "another" if lying else "none", "the same on disk", DEPLOY, holds=same)
     if entry.cert_file:
         own = x509.load_pem_x509_certificates((beside / entry.cert_file).read_bytes())[0]
         expect("the one of cert_file" if shown == own else "another", "the one of cert_file", step)
@@ -231,6 +237,11 @@ def test_log_is_rotated(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) 
     text = gates.files.get(ROTATION)
     what = "as declared" if text == rotation(rig, OWNED) else "changed" if text is not None else "not there"
     expect(f"{ROTATION} {what}", f"{ROTATION} as declared", DEPLOY)
+    # a day that is still to come is one until which nothing is rotated
+    ahead = datetime.fromtimestamp(gates.rotated, timezone.utc)
+    step = "set the clock, and remove the log's line from /var/lib/logrotate/status"
+    fits = ahead < datetime.now(timezone.utc) + 2 * timedelta(days=1)
+    expect(f"rotated on {ahead:%Y-%m-%d}", "rotated on a day that has been", step, holds=fits)
     timer = gates.gate("logrotate.timer")
     states = f"{timer.active}, {timer.enabled}"
     expect(states, "active, enabled", "systemctl unmask logrotate.timer; systemctl enable --now logrotate.timer")

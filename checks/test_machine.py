@@ -69,7 +69,11 @@ def test_libraries(survey: Survey) -> None:
     wrong = [f"{name} in {folder}, which {file} names" for folder, file, name in others]
     none("no others on the loader's path", wrong, "remove that line or the library, then run `ldconfig`")
     put = survey.read(LOADER).put
-    none("no library preloaded for login sessions, such as a deploy's", put, "remove that line from its file")
+    none(
+        "no variable that has a login's programs, such as a deploy's, load or run others",
+        put,
+        "remove it from its file",
+    )
 
 
 @check(
@@ -128,7 +132,7 @@ def test_table(survey: Survey) -> None:
 def test_shutdown(survey: Survey) -> None:
     scheduled = survey.read(BOOT).shutdown
     none("none", [scheduled] if scheduled else [], "`shutdown -c`")
-    cure = "remove the line from that file; for others `rm -r /run/nextroot` or `kexec -u`"
+    cure = "remove the line from that file; for others `rm -r /run/nextroot`, `kexec -u` or `systemd-machine-id-setup`"
     none("none", [str(one) for one in survey.read(GROUND).ends], cure)
 
 
@@ -149,10 +153,12 @@ def test_way_in(survey: Survey) -> None:
     none("a valid sshd configuration", settings.sshd, "correct it, and test it with `sshd -t`")
     off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
     none("the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it")
+    other = [f"{path}: {line}" for path, line in settings.kept_down]
+    none("their own programs", other, "remove it, then `systemctl daemon-reload`")
 
 
 def _off(settings: Settings, name: str) -> bool:
-    return settings.unit(name, "UnitFileState") in ("disabled", "masked", "masked-runtime")
+    return name in settings.masked or settings.unit(name, "UnitFileState") in ("disabled", "masked", "masked-runtime")
 
 
 @check(
@@ -274,7 +280,8 @@ def test_who_may_log_in(survey: Survey) -> None:
 )
 def test_boot_units(survey: Survey) -> None:
     settings = survey.read(SETTINGS)
-    wrong = [f"{name} is masked" for name in (*AT_BOOT, *NEEDED) if settings.unit(name, "LoadState") == "masked"]
+    masked = {name for name in (*AT_BOOT, *NEEDED) if settings.unit(name, "LoadState") == "masked"} | {*settings.masked}
+    wrong = [f"{name} is masked" for name in (*AT_BOOT, *NEEDED) if name in masked]
     wrong += [
         f"{path} is added to {name}"
         for name in AT_BOOT

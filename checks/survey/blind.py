@@ -23,7 +23,7 @@ BLIND = {
     "requests": "answers that are wrong only for other questions, or for clients elsewhere",
     "reach": "what leads here from other machines, or from another network on this one (a container's)",
     "gates": "requests answered before the check",
-    "firewall": "filters on other machines, filters of BPF programs, and those that only the next boot loads",
+    "firewall": "filters on other machines, those of BPF programs and tc, and what ufw or firewalld load at a boot",
     "kernel": "a kernel or module that lies: only what it reports is seen",
     "boot": "the firmware and what it starts instead; options typed at the boot loader's prompt",
     "settings": "files of programs that are not known to read settings there",

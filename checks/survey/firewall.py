@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_network
 
 from checks.survey.section import Scene, Section
@@ -31,6 +31,18 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """Rules that the next boot loads."""
+
+    chains: list[Raw]
+    rules: list[Raw]
+    sets: list[Raw]
+    elements: list[Raw]
+    failed: str
+    """Why they cannot be loaded; empty where they can."""
+
+
+@dataclass(frozen=True)
 class Firewall:
     """All of it."""
 
@@ -47,6 +59,15 @@ class Firewall:
     """Client -> why nothing is sent to it."""
     shaped: list[str]
     """What loses or holds back an interface's packets, and which one's."""
+    planned: Planned | None
+    """Nothing where a boot loads none."""
+
+    def after_a_boot(self) -> Firewall | None:
+        """The same with the rules that the next boot loads."""
+        one = self.planned
+        if one is None:
+            return None
+        return replace(self, chains=one.chains, rules=one.rules, sets=one.sets, elements=one.elements, legacy={})
 
 
 def one_of(network: str) -> str:

@@ -51,6 +51,8 @@ class Gates:
     gates: dict[str, Gate]
     files: dict[str, str | None]
     """Texts of files, None where there is none."""
+    rotated: int
+    """When logrotate says that it has rotated the gateway's log last, in seconds since 1970; 0 for never."""
     offered: dict[str, str]
     """Instance -> where the gateway finds it."""
     out: list[str]

@@ -66,6 +66,8 @@ class Own:
     """Names in the folder of what the rig is."""
     files: dict[str, str]
     """Path -> SHA-256; empty where there is none."""
+    certificates: dict[str, str]
+    """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
 
 
 def folders(rig: Rig) -> dict[str, int]:

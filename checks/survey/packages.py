@@ -25,6 +25,14 @@ RUN = (
     "nftables", "nginx*", "openssh-server", "openssh-sftp-server", "openssl", "passwd", "perl-base", "procps",
     "python3", "python3-minimal", "python3.*", "sed", "shim-signed*", "sqv", "sudo", "sudo-rs", "systemd*",
     "tar", "udev", "util-linux*", "zlib1g",
+    # ...and what those are linked with or read, and what the gateway's nginx loads
+    "cron", "cron-daemon-common", "dbus*", "debianutils", "diffutils", "gawk", "ifupdown", "init-system-helpers",
+    "kmod", "libacl1", "libapparmor1", "libattr1", "libaudit1", "libblkid1", "libbpf1", "libbz2-1.0", "libcap-ng0",
+    "libcom-err2", "libdb5.3*", "libdbus-1-3", "libelf1*", "libexpat1", "libffi8", "libgcrypt20", "libgmp10",
+    "libgpg-error0", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5*", "libluajit-5.1-2", "liblz4-1",
+    "libmd0", "libmnl0", "libmount1", "libncursesw6", "libnftnl11", "libnginx-mod-*", "libpolkit-*", "libpopt0",
+    "libreadline8*", "libsmartcols1", "libsqlite3-0", "libtinfo6", "libuuid1", "libxtables12", "libxxhash0",
+    "logrotate", "lua-*", "mawk", "polkitd",
 )  # fmt: skip
 
 # What runs containers beside the engines' own packages

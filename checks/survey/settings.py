@@ -72,6 +72,10 @@ class Settings:
     files: list[File]
     units: dict[str, dict[str, str]]
     """Unit -> what systemd has of it."""
+    masked: list[str]
+    """Those that the next boot finds masked."""
+    kept_down: list[list[str]]
+    """(file, line) by which the network or sshd would start another program."""
     applied: str
     """Which limits and clocks were set last."""
 
@@ -90,6 +94,7 @@ def asks(scene: Scene) -> dict[str, object]:
         "paths": [*roots, *cards],
         "files": list(paths(rig)),
         "folders": [program_folder(rig)],
+        "ways": [*NETWORK, *WAYS_IN],
         "units": [POWER_UNIT, PERSISTENCE_UNIT, *AT_BOOT, *NEEDED, *NETWORK, *WAYS_IN],
     }
 

@@ -90,6 +90,8 @@ SETTINGS = Settings(
     loader=[["/usr/lib/x", "/etc/ld.so.conf.d/x.conf", "libcuda.so.1"]],
     files=[],
     units=UNITS,
+    masked=[],
+    kept_down=[],
     applied=power_digest(MANAGED),
 )
 PACKAGES = Packages(

@@ -116,7 +116,7 @@ def test_what_is_published_past_a_firewall_is_said(rules: str, published: list[s
     one = replace(rig(), share=Share(address="10.77.4.12", port=8090, allow=("10.77.4.0/24",)))
     seen = told(one)
     seen["daemon"]["published"] = [published]
-    firewall = Firewall([], [], [], [], AT, {"iptables": rules}, ["eth0"], {}, [])
+    firewall = Firewall([], [], [], [], AT, {"iptables": rules}, ["eth0"], {}, [], None)
     survey = Survey({"containers": {"told": seen}, "firewall": {"told": asdict(firewall)}})
     found = red_of(test_docker, survey, rig=one, containers=None)
     assert set(found) == ({"C09"} if said else set())

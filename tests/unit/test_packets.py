@@ -51,7 +51,7 @@ def ruled(rules: str) -> Scenery:
 
 def saved(text: str) -> Scenery:
     """With what iptables of old has set."""
-    return scenery(Firewall([], [], [], [], [], {"iptables": text}, [], {}, []))
+    return scenery(Firewall([], [], [], [], [], {"iptables": text}, [], {}, [], None))
 
 
 def test_without_rules_everybody_comes_where_he_wants_to() -> None:
@@ -187,4 +187,4 @@ def test_whether_a_host_is_closed_to_its_neighbours(lines: list[str], closed: bo
 
 def test_rules_that_no_kernel_tells_are_refused() -> None:
     with pytest.raises(ValueError, match="unreadable"):
-        scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}, []))
+        scenery(Firewall([Raw(2, "AAAA")], [], [], [], [], {}, [], {}, [], None))

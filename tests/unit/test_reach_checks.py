@@ -175,8 +175,8 @@ def made(change: str = "", value: object = None) -> Survey:
         tunnels=[],
     )
     active = Gate("active", "linked", "", "", False, 0, "", 1)
-    gates = Gates({service: active, socket_unit: active}, {}, {}, [], [], Sharing(0, False, []))
-    rules = Firewall([], [], [], [], [], {}, [], {}, [])
+    gates = Gates({service: active, socket_unit: active}, {}, 0, {}, [], [], Sharing(0, False, []))
+    rules = Firewall([], [], [], [], [], {}, [], {}, [], None)
     answers = {"reach": told, "gates": gates, "firewall": rules}
     if change:
         section, _, field = change.partition(".")

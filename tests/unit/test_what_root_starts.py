@@ -40,6 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         monkeypatch.setattr(rights, name, tmp_path / name.lower())
     monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
     monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin",))
+    monkeypatch.setattr(rights, "BELOW", (f"{tmp_path}/srv",))
     (tmp_path / "var/tmp").mkdir(parents=True)
     (tmp_path / "var/tmp").chmod(0o1777)
     made("var/lib/dpkg/status", "Package: none\nStatus: install ok installed\n")
@@ -207,11 +208,15 @@ def test_a_packages_own_script_that_was_changed_is_told(write: Write, tmp_path: 
         ("PermitEmptyPasswords yes", True),
         ("permituserenvironment yes", True),
         ("StrictModes no", True),
+        ("HostbasedAuthentication yes", True),
         ("AcceptEnv LANG LC_*", False),
         ("AcceptEnv LANG LD_*", True),
         ("AuthorizedKeysFile .ssh/authorized_keys", False),
         ("AuthorizedKeysFile /var/tmp/keys .ssh/authorized_keys", True),
         ("AuthorizedKeysFile /etc/ssh/keys/%u", False),
+        ("AuthorizedKeysFile /var/tmp/%u/keys", True),
+        ("SetEnv LANG=C LD_PRELOAD=/x.so", True),
+        ("SetEnv LANG=C EDITOR=vi", False),
         ("AuthorizedKeysCommand /bin/echo", True),
         ("ForceCommand /var/tmp/x", True),
         ("ForceCommand internal-sftp", False),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.ground import touching
-from checks.survey.host import commands, dpkg, firewall, ground, jobs, loader, rights, settings, sshd
+from checks.survey.host import commands, dpkg, firewall, ground, jobs, loader, nextboot, rights, settings, sshd
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import stand_in
 
@@ -34,7 +34,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         monkeypatch.setattr(jobs, name, tmp_path / name.lower())
         monkeypatch.setattr(rights, name, tmp_path / name.lower(), raising=False)
     monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
+    made("etc/machine-id", f"{'0a' * 16}\n")
     monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin", f"{tmp_path}/none"))
+    monkeypatch.setattr(rights, "BELOW", ())
     monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d", tmp_path / "etc/rc.local"))
     monkeypatch.setattr(jobs, "JOBS", (tmp_path / "etc/cron.d", tmp_path / "etc/udev/rules.d"))
     made("var/lib/dpkg/info/libssl3.list", f"/{LIBRARIES}/libssl.so.3\n/{LIBRARIES}/glibc-hwcaps/x86-64-v3/liba.so.1\n")
@@ -165,7 +167,7 @@ def test_a_queue_that_loses_packets_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         ("pam.d/su", "-auth [user_unknown=ignore success=done default=bad] /lib/security/pam_permit.so\n", True),
         (
             "pam.d/common-auth",
-            "auth\trequired\t\t\tpam_permit.so\nauth [success=1 default=ignore] pam_unix.so\n",
+            "auth [success=1 default=ignore] pam_unix.so\nauth requisite pam_deny.so\nauth\trequired\tpam_permit.so\n",
             False,
         ),
         ("pam.d/su", "# auth sufficient pam_permit.so\naccount sufficient pam_permit.so\n", False),
@@ -210,7 +212,7 @@ def test_programs_that_run_as_root_and_are_nobodys_are_told(write: Write, tmp_pa
 )
 def test_settings_of_the_kernel_that_open_or_starve_are_told(write: Write, line: str, seen: bool) -> None:
     write("etc/sysctl.d/x.conf", f"{line}\n")
-    assert bool(settings.risky()) == seen
+    assert bool(nextboot.risky()) == seen
 
 
 def test_an_alternative_of_nobodys_stands_before_the_systems(write: Write, tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ ROOTS = (
     *("cron.hourly", "cron.daily", "cron.weekly", "cron.monthly", "rc.local", "profile", "profile.d", "bash.bashrc"),
     *("logrotate.conf", "logrotate.d", "apt", "tmpfiles.d", "sysusers.d", "systemd", "udev", "modprobe.d", "sysctl.d"),
     *("environment", "ld.so.conf", "ld.so.conf.d", "polkit-1", "dbus-1", "default", "init.d", "fstab"),
+    *("update-motd.d", "network", "kernel", "initramfs-tools", "NetworkManager", "networkd-dispatcher", "binfmt.d"),
+    *("modules-load.d", "dpkg", "ld.so.preload", "ld.so.cache", "alternatives", "crypttab", "credstore", "ssl"),
 )
 
 

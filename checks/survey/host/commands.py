@@ -36,9 +36,10 @@ FORMS: dict[str, re.Pattern[str]] = {
         f"{folder}/systemd/system": re.compile(r"Exec(?:Start|Stop|Reload|Condition)\w*\s*=\s*[-+!@:|]*(.*)")
         for folder in ("/etc", "/run", "/usr/local/lib")
     },
+    **{folder: re.compile(r"Exec(?:Start|Stop|Reload|Condition)\w*\s*=\s*[-+!@:|]*(.*)") for folder in runas.OTHERS},
 }
 # Those that may say as whom; what is for users' own managers is not root's
-UNITS = re.compile(r"/systemd/system$|/system-services$")
+UNITS = re.compile(r"/systemd/(?:system|transient|generator)[.a-z]*$|/system-services$")
 AT = "/var/spool/cron/atjobs"
 # Scripts that root's shell reads, or root runs
 SHELL = (
@@ -47,6 +48,7 @@ SHELL = (
     *("/root/.bashrc", "/root/.profile", "/root/.bash_profile", "/root/.bash_login", "/root/.ssh/rc", "/etc/ssh/sshrc"),
     *("/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-pre-up.d", "/etc/network/if-post-down.d"),
     *("/etc/kernel", "/etc/initramfs-tools", "/etc/networkd-dispatcher", "/etc/NetworkManager/dispatcher.d"),
+    *("/usr/lib/systemd/system-shutdown", "/usr/lib/systemd/system-sleep"),
 )
 # What starts the program that comes after it, by its name or its path
 BEFORE = {
@@ -70,7 +72,10 @@ SCRIPT = re.compile(
 ROTATED = ("/etc/logrotate.d", "/etc/logrotate.conf")
 # Packages' own scripts that root runs, where those lie that an administrator may change, and seldom does; when a job
 # runs he does change, and what a line in /etc/cron.d starts is looked at anyway
-SCRIPTS = re.compile(r"/etc/(?:cron[.](?:hourly|daily|weekly|monthly)|init[.]d|kernel|network/if-[a-z-]+[.]d)/")
+SCRIPTS = re.compile(
+    r"/etc/(?:cron[.](?:hourly|daily|weekly|monthly)/|init[.]d/|kernel/|network/if-[a-z-]+[.]d/"
+    r"|python3[.0-9]*/sitecustomize[.]py$)"
+)
 MANY = 3000  # files that are looked at
 UNHEARD = "its file system does not answer: nobody knows who can change it"
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import fnmatch
 import grp
 import os
 import pwd
 import re
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -24,6 +27,8 @@ SECRET = re.compile(
     r"(?:bearer\s+|basic\s+)?)(?=[^\s\"'/-])[^\s\"']+",
     re.IGNORECASE,
 )
+# _IOR('f', 1, long), FS_IMMUTABLE_FL and FS_APPEND_FL (linux/fs.h)
+GETFLAGS, STUCK = 0x80086601, 0x30
 KERNELS = ("/proc/", "/sys/")
 PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes as long
 SILENT = 3  # of them that do not answer, after which no more are waited for
@@ -121,14 +126,25 @@ _heard: dict[str, bool] = {}
 
 
 def mounted() -> list[str]:
-    """Where file systems are mounted that have a disk or a server (proc_pid_mountinfo(5))."""
+    """Where file systems are mounted that have a disk or a server."""
+    # one of each: what is bound elsewhere is the same
+    found = {device: place for place, (device, kind) in reversed(_mounts().items()) if not KERNELS_OWN.fullmatch(kind)}
+    return list(found.values())
+
+
+def mount_points() -> frozenset[str]:
+    """Where anything is mounted."""
+    return frozenset(_mounts())
+
+
+def _mounts() -> dict[str, tuple[str, str]]:
+    """Place -> the device, and the kind, of the file system that is there (proc_pid_mountinfo(5))."""
     found = {}
     for line in lines(read("/proc/self/mountinfo", 16 << 20) or ""):
         words = line.split(" ")
-        if not KERNELS_OWN.fullmatch(words[words.index("-") + 1]):
-            found[re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), words[4])] = words[2]
-    # one of each: what is bound elsewhere is the same
-    return list({device: place for place, device in reversed(found.items())}.values())
+        place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), words[4])
+        found[place] = words[2], words[words.index("-") + 1]
+    return found
 
 
 def born(paths: Iterable[str]) -> dict[str, float]:
@@ -174,6 +190,28 @@ def lying(path: str) -> dict[str, object]:
         "group": named(grp.getgrgid, status.st_gid),
         "listed": listed,
     }
+
+
+def given() -> dict[str, str]:
+    """Variables that who logged in to look was given, by sshd, PAM, sudo and a shell; none of them is in force here."""
+    return dict(one.partition("=")[::2] for one in begin("/proc/self/environ").split("\0") if "=" in one)
+
+
+def stuck(path: str | Path) -> bool:
+    """Whether a file system lets nobody, root included, change or remove a file or folder (chattr(1), +i and +a)."""
+    with contextlib.suppress(OSError):
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            return bool(struct.unpack("=I", fcntl.ioctl(opened, GETFLAGS, bytes(8))[:4])[0] & STUCK)
+        finally:
+            os.close(opened)
+    return False
+
+
+def meets(pattern: str, path: str) -> bool:
+    """Whether what a shell's pattern fits may be a path, lie below it, or be a folder that it lies in."""
+    ours, theirs = path.strip("/").split("/"), [one for one in pattern.split("/") if one]
+    return all(fnmatch.fnmatchcase(own, one) for own, one in zip(ours, theirs))  # noqa: B905 (of Python 3.10)
 
 
 def masked(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -112,6 +113,29 @@ def owners(paths: Iterable[str]) -> dict[str, str]:
                     data = common.data(entry.path, most=64 << 20) or b""
                     for line in asked.keys() & data.split(b"\n"):
                         found[asked[line]] = entry.name.removesuffix(".list").partition(":")[0]
+    return found
+
+
+def unchanged(paths: Iterable[str]) -> set[str]:
+    """Those of packages' settings and other files that are what the package has brought."""
+    asked, found = set(paths), set()
+    packages_ = packages() if asked else []
+    sums: dict[str, set[str]] = {}
+    for one in packages_:
+        for path in asked & one.conffiles.keys():
+            sums.setdefault(path, set()).add(one.conffiles[path])
+    owned = owners(asked - sums.keys())
+    for one in (one for one in packages_ if one.name in owned.values()):
+        text = common.read(f"{ROOT}{ADMIN}/info/{one.base}.md5sums", most=64 << 20) or ""
+        rows = {f"/{line[34:]}": line[:32] for line in common.lines(text)}
+        for path in asked:
+            sums.setdefault(path, set()).update(rows[name] for name in names(path) if name in rows)
+    for path in asked:
+        content = common.read(f"{ROOT}{path}")
+        if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums.get(
+            path, ()
+        ):
+            found.add(path)
     return found
 
 

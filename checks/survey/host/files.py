@@ -26,6 +26,9 @@ RUN = (
     "lib",
     "boot/",
     "usr/share/initramfs-tools/",
+    "usr/share/lua/",
+    "usr/share/perl",
+    "usr/share/nginx/modules",
 )
 # ...without what is code for nobody here
 UNREAD = re.compile(r"usr/lib/(?:locale|mime|os-release|doc)|.*\.(?:pyc|gz|html|txt|md)$")

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from checks.survey.host import common, net
+from checks.survey.host import common, filters, net
 
 # linux/netfilter/nfnetlink.h, nf_tables.h, rtnetlink.h
 NETLINK_ROUTE, NETLINK_NETFILTER, NFTABLES = 0, 12, 10
@@ -156,12 +156,24 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     Args:
         asked: `clients`, addresses that the host has to answer.
     """
+    own = interfaces()
+    lost = unrouted([*asked["clients"], *neighbours(own)])
+    return {
+        **shown(),
+        "interfaces": own,
+        "legacy": legacy(),
+        "ways": ways(),
+        "unrouted": lost,
+        "shaped": shaped(),
+        "planned": filters.loaded({str(one["name"]): int(one["number"]) for one in own}, shown) or None,
+    }
+
+
+def shown() -> dict[str, object]:
+    """The kernel's rules."""
     sets = tables(GETSET)
     found = {"chains": tables(GETCHAIN), "rules": tables(GETRULE), "sets": sets, "elements": elements(sets)}
-    shown = {
+    return {
         kind: [{"family": family, "raw": base64.b64encode(raw).decode()} for family, raw in rows]
         for kind, rows in found.items()
     }
-    own = interfaces()
-    lost = unrouted([*asked["clients"], *neighbours(own)])
-    return {**shown, "interfaces": own, "legacy": legacy(), "ways": ways(), "unrouted": lost, "shaped": shaped()}

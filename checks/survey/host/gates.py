@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import os
 import re
@@ -11,6 +12,8 @@ from typing import Any
 from checks.survey.host import common
 
 PROPERTIES = "Id,ActiveState,UnitFileState,MainPID"
+STATUS = "/var/lib/logrotate/status"
+ROTATED = re.compile(r'^"([^"]+)" ([0-9]{1,4})-([0-9]{1,2})-([0-9]{1,2})', re.MULTILINE)
 LEVEL = re.compile(r"exposure level for (\S+): ([0-9.]+)")
 
 
@@ -98,6 +101,16 @@ def opened(folder: str) -> list[str]:
     return sorted(found)
 
 
+def rotated(folder: str) -> int:
+    """When logrotate says that it has rotated a log of a folder last, in seconds since 1970; 0 for never."""
+    found = [0]
+    for path, *moment in ROTATED.findall(common.read(STATUS) or ""):
+        if path.startswith(f"{folder}/"):
+            with contextlib.suppress(ValueError, OverflowError):
+                found.append(calendar.timegm((*map(int, moment), 0, 0, 0)))
+    return max(found)
+
+
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """Each unit.
 
@@ -136,6 +149,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     return {
         "gates": found,
         "files": {path: common.read(path) for path in asked["files"]},
+        "rotated": rotated(asked["logs"]) if asked["logs"] else 0,
         "offered": links(asked["links"]),
         "out": sorted(links(asked["out"])),
         "loose": [*loose(asked["runtime"]), *(opened(asked["logs"]) if asked["logs"] else [])],

@@ -85,8 +85,8 @@ def _cleans(line: str, guarded: list[str]) -> bool:
     if len(words) < 2:
         return False
     pattern = words[1].rstrip("/") or "/"
-    expression = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    return any(re.match(rf"{expression}$", path) or pattern.startswith(f"{path}/") for path in guarded)
+    depth = pattern.count("/")
+    return any(common.meets(pattern, path) and depth >= path.count("/") for path in guarded)
 
 
 def _disk(path: str) -> dict[str, object]:

@@ -33,6 +33,7 @@ JOBS = (
     *(ETC / name for name in ("networkd-dispatcher", "NetworkManager/dispatcher.d", "kernel", "initramfs-tools")),
     *(ETC / "udev/rules.d", RUN / "udev/rules.d", VAR / "spool/incron"),
     *(RUN / "tmpfiles.d", USR / "lib/tmpfiles.d", USR / "local/lib/tmpfiles.d", USR / "lib/systemd/system-sleep"),
+    USR / "lib/systemd/system-shutdown",
     *(Path("/root") / name for name in (".bashrc", ".profile", ".bash_profile", ".bash_login", ".ssh/rc")),
     ETC / "ssh/sshrc",
 )
@@ -43,6 +44,10 @@ OFF = re.compile(
     r"(?:^|[\s;&|/(\"'])(?:poweroff|halt|rtcwake|pm-suspend|pm-hibernate)\b|\b(?:tel)?init\s+0\b"
     r"|\bsystemctl\b[^;|&]*\s(?:poweroff|halt|suspend|hibernate|hybrid-sleep|suspend-then-hibernate)\b"
     r"|(?:^|[\s;&|/(\"'])shutdown\b(?![^;|&]*\s(?:-[A-Za-z]*[rck]|--reboot))"
+)
+# What a unit does to the box when it fails, ends or is late (systemd.unit(5))
+ACTS = re.compile(
+    r"(?:FailureAction|SuccessAction|StartLimitAction|JobTimeoutAction)\s*=\s*(?:reboot|poweroff|halt|exit|kexec|soft-reboot).*"
 )
 IDLE = ("poweroff", "halt", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate", "sleep")
 
@@ -96,6 +101,12 @@ def ends() -> Iterator[dict[str, str]]:
     action = settings("logind.conf", "[Login]").get("IdleAction", "ignore")
     if action in IDLE:
         yield told(ETC / "systemd/logind.conf", f"IdleAction={action}")
+    folders = [place / "systemd/system" for place in (ETC, RUN, USR / "local/lib")]
+    for path, text in lines(folders):
+        if ACTS.fullmatch(text) or (text.startswith("Exec") and OFF.search(text.partition("=")[2])):
+            yield told(path, text)
+    if not re.fullmatch(r"[0-9a-f]{32}\s*", common.read(ETC / "machine-id") or ""):
+        yield told(ETC / "machine-id", "the next boot is taken for the first one, with its presets and questions")
     if (RUN / "nextroot").exists():
         yield told(RUN / "nextroot", "the next reboot is into that (systemd-soft-reboot.service(8))")
     if (common.read(SYS / "kernel/kexec_loaded") or "").strip() == "1":

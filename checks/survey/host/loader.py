@@ -22,7 +22,10 @@ MODULE = re.compile(r"^\s*(?:module|dynamic_path)\s*=\s*(/\S+)")
 SERVICE = re.compile(r"[a-z][a-z0-9_]*")
 # What PAM gives to whoever logs in, root's commands among them (pam_env(8))
 GIVEN = ("/etc/environment", "/etc/security/pam_env.conf", "/root/.ssh/environment", "/root/.pam_environment")
-PUT = re.compile(r"^\s*(?:export\s+)?(LD_PRELOAD|LD_AUDIT)\b")
+PUT = re.compile(
+    r"^\s*(?:export\s+)?(LD_PRELOAD|LD_AUDIT|GCONV_PATH|BASH_ENV|APT_CONFIG|PYTHON(?:PATH|HOME|USERBASE)|PERL5(?:LIB|OPT)"
+    r"|OPENSSL_CONF|GLIBC_TUNABLES)\b"
+)
 
 
 def look(asked: dict[str, str]) -> dict[str, object]:
@@ -31,11 +34,14 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     Args:
         asked: Nothing.
     """
-    rows = [*listed(), *preferred(), *cached()]
+    rows = [*listed(), *preferred(), *cached(), *converters()]
     loaded = [*modules(), *services()]
     own = dpkg.owners({os.path.realpath(f"{ROOT}{folder}/{name}").removeprefix(ROOT) for folder, _, name in loaded})
     rows += [row for row in loaded if os.path.realpath(f"{ROOT}{row[0]}/{row[2]}").removeprefix(ROOT) not in own]
     put = [f"{path}: {line.strip()}" for path in GIVEN for line in common.lines(read(path)) if PUT.match(line)]
+    # what came of them, and of sshd's, is with who logs in to look
+    known = " ".join(put)
+    put += [f"{name}={value}" for name, value in common.given().items() if PUT.match(name) and name not in known]
     return {"before": rows, "put": put}
 
 
@@ -105,6 +111,15 @@ def modules() -> Iterator[list[str]]:
         for line in common.lines(read(path)):
             if found := MODULE.match(line):
                 yield [os.path.dirname(found[1]), path, os.path.basename(found[1])]
+
+
+def converters() -> Iterator[list[str]]:
+    """The same of what converts texts from and to a character set, of no package's settings (iconvconfig(8))."""
+    paths = [
+        one.removeprefix(ROOT) for folder in folders() for one in glob.glob(f"{folder}/gconv/gconv-modules.d/*.conf")
+    ]
+    own = dpkg.owners(paths)
+    yield from ([os.path.dirname(path), "gconv-modules.d", os.path.basename(path)] for path in paths if path not in own)
 
 
 def services() -> Iterator[list[str]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
+import base64
 import hashlib
 import os
+import re
 import stat
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,9 +15,8 @@ from typing import Any
 
 from checks.survey.host import common
 
+PEM = re.compile("-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----")
 MOST = 20  # of a kind that are told
-# _IOR('f', 1, long), FS_IMMUTABLE_FL and FS_APPEND_FL (linux/fs.h)
-GETFLAGS, STUCK = 0x80086601, 0x30
 
 
 def look(asked: dict[str, Any]) -> dict[str, object]:
@@ -39,6 +38,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "needed": sorted(_needed(Path(asked["generations"]))),
         "config": [path.name for path in _in(Path(asked["config"]))],
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
+        "certificates": {str(path): _certificate(path) for path in _in(Path(asked["credentials"]))},
     }
 
 
@@ -107,14 +107,7 @@ def _entry(path: Path) -> dict[str, object]:
 def _folder(path: Path) -> dict[str, object]:
     """A folder, and whether nobody may write to it, root included."""
     entry = _entry(path)
-    flags = 0
-    with suppress(OSError):
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            flags = struct.unpack("=I", fcntl.ioctl(opened, GETFLAGS, bytes(8))[:4])[0]
-        finally:
-            os.close(opened)
-    return {"entry": entry, "stuck": bool(flags & STUCK)}
+    return {"entry": entry, "stuck": entry["kind"] == "folder" and common.stuck(path)}
 
 
 def _ledger(path: Path) -> dict[str, object]:
@@ -135,6 +128,14 @@ def _needed(generations: Path) -> Iterator[str]:
             yield "gateway-keys.json"
         for line in common.lines(common.read(folder / "gateway/tls") or ""):
             yield f"gateway-{line}.pem"
+
+
+def _certificate(path: Path) -> str:
+    """SHA-256 of the first certificate in a file, as a listener shows it; empty where there is none."""
+    found = PEM.search(common.begin(path))
+    with suppress(ValueError):
+        return hashlib.sha256(base64.b64decode(found[1])).hexdigest() if found else ""
+    return ""
 
 
 def _sha256(path: Path) -> str:

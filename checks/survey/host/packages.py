@@ -33,7 +33,10 @@ HOOK = re.compile(
 )
 
 # The same of dpkg itself (dpkg(1)), which has its settings from files of its own
-DPKG = re.compile(r"^\s*((?:pre|post)-invoke|status-logger)\b", re.MULTILINE)
+# What people read may be left out; what programs do may not
+DPKG = re.compile(
+    r"^\s*((?:pre|post)-invoke|status-logger|path-exclude(?:=|\s+)(?!/usr/share/(?!lua|perl|nginx))\S*)", re.MULTILINE
+)
 
 
 def matches(name: str, patterns: list[str]) -> bool:

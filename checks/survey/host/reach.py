@@ -6,15 +6,20 @@ import itertools
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
-from checks.survey.host import asking, common, net, tracing
+from checks.survey.host import asking, common, jobs, net, tracing
 
 LISTENS = "00010000"  # a flag of /proc/net/unix
 TUNNELS = re.compile(
     r"ssh|autossh|socat|ncat|nc|cloudflared|ngrok|frpc|bore|chisel|gost|rathole|tailscale|systemd-socket-proxyd|redir"
     r"|rinetd|simpleproxy|portfwd|sshuttle|lt|kubectl"
 )
+
+
+# Units that no package has brought
+UNITS = tuple(Path(place) / "systemd/system" for place in ("/etc", "/run", "/usr/local/lib"))
 
 
 def listening(path: str, pids: list[int]) -> dict[str, list[int]]:
@@ -72,21 +77,42 @@ def addresses() -> list[str]:
 
 def tunnels(asked: dict[str, Any], processes: dict[int, tracing.Process]) -> list[dict[str, str]]:
     """Programs that carry connections, whose words name a port or socket of ours."""
-    if not asked["ports"]:
-        return []
-    ports = "|".join(map(str, asked["ports"]))
-    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *asking.EVERY, *asked["own"]])
-    local = rf"(?:^|[\s=,/:@])(?:{here}|127\.[0-9.]+):"
-    place = re.compile(rf"(?:{local}|(?:^|[\s=]):?)(?:{ports})(?![0-9.:])")
+    names_us = naming(asked)
     found = []
     for one in processes.values():
         words = one.words
         program = os.path.basename(one.program) if one.program else ""
         if one.ours or not words or not (TUNNELS.fullmatch(program) or TUNNELS.fullmatch(os.path.basename(words[0]))):
             continue
-        text = " ".join(words[1:])
-        if place.search(text) or any(path in text for path in asked["sockets"]):
+        if names_us.search(" ".join(words[1:])):
             found.append({"program": one.told, "words": common.masked(" ".join(words))[:200]})
+    return found
+
+
+def naming(asked: dict[str, Any]) -> re.Pattern[str]:
+    """What words look like in which a port or socket of ours is named."""
+    ports = "|".join(map(str, asked["ports"])) or "(?!)"
+    here = "|".join(re.escape(one) for one in ["localhost", "[::1]", "::1", "*", *asking.EVERY, *asked["own"]])
+    local = rf"(?:^|[\s=,/:@])(?:{here}|127\.[0-9.]+):"
+    paths = "".join(f"|{re.escape(path)}" for path in asked["sockets"])
+    return re.compile(rf"(?:{local}|(?:^|[\s=]):?)(?:{ports})(?![0-9.:]){paths}")
+
+
+def planned(asked: dict[str, Any]) -> list[dict[str, str]]:
+    """The same of what a boot or the clock starts, whether or not it runs: lines that do, and web servers' settings."""
+    names_us, own = naming(asked), {*asked["units"]}
+    found = []
+    for path, text in jobs.lines([*UNITS, *jobs.TIMED]):
+        if path.name in own or path.parent.name.removesuffix(".d") in own:
+            continue
+        words = re.split(r"[\s=]+[-+!@:|]*", text)
+        carries = [number for number, word in enumerate(words) if TUNNELS.fullmatch(os.path.basename(word))]
+        if carries and names_us.search(" ".join(words[carries[0] + 1 :])):
+            found.append({"program": str(path), "words": common.masked(text)[:200]})
+    for program, folder in tracing.SERVERS.items():
+        if any(one.exists() for one in UNITS[0].glob(f"*.wants/{program}.service")):
+            files = (one for one in tracing.configured(folder) if names_us.search(common.begin(one, tracing.SIZE)))
+            found += [{"program": f"{program}.service", "words": f"{path} names us"} for path in files]
     return found
 
 
@@ -127,5 +153,5 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "mounted": mounted(asked["folders"]),
         "routed": routed(),
         "addresses": addresses(),
-        "tunnels": tunnels(asked, processes),
+        "tunnels": [*tunnels(asked, processes), *planned(asked)],
     }

@@ -6,11 +6,11 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import commands, common, dpkg, jobs, sshd
+from checks.survey.host import bus, commands, common, dpkg, jobs, pam, sshd
 
 ETC = Path("/etc")
 RUN = Path("/run")
@@ -22,6 +22,14 @@ HELD = (
     *("/", "/etc", "/srv", "/home", "/var", "/var/lib"),
     *("/var/cache", "/var/spool", "/usr/local", "/usr/local/share", "/usr/share", "/usr/games", "/mnt", "/boot"),
 )
+# Below these whatever lies there, the nearest first, as far as that many entries; not what checks of trees read
+BELOW = ("/home", "/srv", "/opt", "/usr/local", "/var/tmp", "/tmp", "/var/lib", "/root")  # noqa: S108
+MANY = 5000
+MADE = re.compile(
+    r"/(?:opt/rigwright|srv/models|var/lib/(?:dpkg|apt|docker|containers|containerd|kubelet|rancher|lx[cd]|incus|machines"
+    r"|portables|systemd/coredump))(?:/|$)"
+)
+PEOPLE = 1000  # numbers from here on are those of people (login.defs(5))
 VAR = Path("/var/lib")
 CAPABLE = "security.capability"
 # Those of which none makes anybody root: NET_BIND_SERVICE, NET_RAW, IPC_LOCK, SYS_NICE
@@ -39,6 +47,13 @@ ASKED = re.compile(r"subject\s*[.]")
 # Who is in one of these gets at all that root does, without being asked for a password of root's
 ROOTS = ("root", "sudo", "wheel", "admin", "disk", "shadow", "kmem", "docker", "lxd", "incus-admin")
 RULE = re.compile(r"(\S+)\s+\S+\s*=.*NOPASSWD:\s*ALL\b")
+# Files that sudo reads besides, where it looks for programs, and settings by which it asks nobody, or by which who may
+# run one program runs any
+INCLUDE, DEEP = re.compile(r"[@#]include(dir)?\s+(\S+)"), 8
+SEARCHED = re.compile(r"Defaults\S*\s+(?:.*,\s*)?secure_path\s*=\s*(\"[^\"]*\"|\S+)")
+UNASKED = re.compile(
+    r"Defaults\s+(?:.*,\s*)?(?:!\s*authenticate\b|env_keep\s*\+?=\s*\"?[^\"]*\b(?:LD_\w+|BASH_ENV|PYTHON\w+|PERL5\w+)|setenv\b|!\s*env_reset\b)"
+)
 # Where a file that is laid at a boot is obeyed by root
 OBEYED = re.compile(
     r"/(?:etc/(?:cron|systemd|ssh|sudoers|profile|pam[.]d|passwd|shadow|group|ld[.]so|udev|modprobe|init[.]d|rc[.]local"
@@ -53,7 +68,17 @@ def look(asked: dict[str, str]) -> dict[str, object]:
         asked: Nothing.
     """
     return {
-        "open": [*granted(), *allowed(), *accounts(), *sudo(), *laid(), *plugged()],
+        "open": [
+            *granted(),
+            *pam.opened(),
+            *pam.foreign(),
+            *allowed(),
+            *bus.opened(),
+            *accounts(),
+            *sudo(),
+            *laid(),
+            *plugged(),
+        ],
         "programs": [*programs()],
         "loose": [*commands.loose()],
         "changed": [*commands.changed(), *merged()],
@@ -137,11 +162,29 @@ def accounts() -> Iterator[dict[str, str]]:
 def sudo() -> Iterator[dict[str, str]]:
     """Rules by which a service, or everybody, is root without a password."""
     own = services()
-    for path in jobs.files([ETC / "sudoers", ETC / "sudoers.d"]):
+    files = [one for path in jobs.files([ETC / "sudoers", ETC / "sudoers.d"]) for one in included(path)]
+    for path in dict.fromkeys(files):
+        if way := commands.others(str(path).removeprefix(commands.ROOT)):
+            yield jobs.told(path, way)
         for line in common.lines((common.read(path) or "").replace("\\\n", " ")):
-            rule = RULE.match(line.strip())
-            if rule and (rule[1] in own or rule[1] == "ALL"):
+            rule, places = RULE.match(line.strip()), SEARCHED.match(line.strip())
+            folders = places[1].strip('"').split(":") if places else []
+            loose = any(not one.startswith("/") or commands.others(one) for one in folders)
+            if loose or UNASKED.match(line.strip()) or (rule and (rule[1] in own or rule[1] == "ALL")):
                 yield jobs.told(path, line)
+
+
+def included(path: Path, depth: int = 0) -> Iterator[Path]:
+    """A file of sudo's, and those that it includes (sudoers(5))."""
+    yield path
+    for line in common.lines((common.read(path) or "") if depth < DEEP else ""):
+        if not (match := INCLUDE.match(line.strip())):
+            continue
+        place = path.parent / match[2].strip('"')
+        inside = jobs.files([place]) if match[1] else iter([place])
+        for one in inside:
+            if not match[1] or not ("." in one.name or one.name.endswith("~")):
+                yield from included(one, depth + 1)
 
 
 def laid() -> Iterator[dict[str, str]]:
@@ -172,26 +215,21 @@ def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
     modes: dict[str, str] = {}
     given: dict[str, tuple[str, str]] = {}
-    gone = common.silent(HELD)
+    gone = common.silent((*HELD, *BELOW))
     yield from (
         jobs.told(Path(folder), "its file system does not answer: nobody knows what lies there") for folder in gone
     )
-    for folder in HELD:
-        if folder in gone:
-            continue
-        with suppress(OSError), os.scandir(folder) as entries:
-            for one in entries:
-                with suppress(OSError):
-                    # the folder says what it is: a look at a mount point waits for a server that is gone
-                    if not one.is_file(follow_symlinks=False):
-                        continue
-                    seen = one.stat(follow_symlinks=False)
-                    if not seen.st_mode & 0o111:
-                        continue
-                    if seen.st_mode & stat.S_ISUID and seen.st_uid == 0:
-                        modes[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}"
-                    elif capable(one.path):
-                        given[one.path] = "setcap", "has capabilities"
+    for one in held(gone):
+        with suppress(OSError):
+            seen = one.stat(follow_symlinks=False)
+            if not seen.st_mode & 0o111:
+                continue
+            as_user = seen.st_mode & stat.S_ISUID and seen.st_uid < PEOPLE
+            if as_user or (seen.st_mode & stat.S_ISGID and seen.st_gid < PEOPLE):
+                whose = "" if as_user and not seen.st_uid else f" of user {seen.st_uid} and group {seen.st_gid}"
+                modes[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}{whose}"
+            elif capable(one.path):
+                given[one.path] = "setcap", "has capabilities"
     there = {path.removeprefix(dpkg.ROOT) for path in modes}
     for line in common.lines(common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""):
         words = line.split()
@@ -205,6 +243,32 @@ def programs() -> Iterator[dict[str, str]]:
     for path, (tool, what) in given.items():
         if path not in owned or not _gives(owned[path], path, tool):
             yield jobs.told(Path(path), what)
+
+
+def held(gone: Collection[str]) -> Iterator[os.DirEntry[str]]:
+    """Files where programs lie, and then in folders below where others than packages put them, up to so many.
+
+    The folder says what a thing is, and the kernel where something is mounted: a look at a mount point waits for a
+    server that is gone.
+
+    Args:
+        gone: Folders whose file system does not answer.
+    """
+    left, looked, mounts = [one for one in BELOW if one not in gone], 0, common.mount_points()
+    for folder in HELD:
+        if folder in gone:
+            continue
+        with suppress(OSError), os.scandir(folder) as entries:
+            yield from (one for one in entries if one.is_file(follow_symlinks=False))
+    while left and looked < MANY:
+        with suppress(OSError), os.scandir(left.pop(0)) as entries:
+            for one in entries:
+                looked += 1
+                if one.is_dir(follow_symlinks=False):
+                    if not MADE.match(one.path) and one.path not in mounts:
+                        left.append(one.path)
+                elif one.is_file(follow_symlinks=False):
+                    yield one
 
 
 def capable(path: str) -> bool:

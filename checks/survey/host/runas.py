@@ -10,7 +10,13 @@ from pathlib import Path
 
 from checks.survey.host import common
 
-FOLDERS = tuple(f"{place}/systemd/system" for place in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"))
+# Where units lie that were started by hand, set by systemctl, attached, or made by generators
+OTHERS = (
+    *("/run/systemd/transient", "/etc/systemd/system.control", "/run/systemd/system.control"),
+    *("/etc/systemd/system.attached", "/run/systemd/system.attached"),
+    *("/run/systemd/generator", "/run/systemd/generator.early", "/run/systemd/generator.late"),
+)
+FOLDERS = (*(f"{place}/systemd/system" for place in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")), *OTHERS)
 SAYS = re.compile(r"\s*(User|DynamicUser|PermissionsStartOnly)\s*=\s*(.*?)\s*$")
 # `!!` is as nothing where the kernel has ambient capabilities (systemd.service(5))
 RAISED = re.compile(r"\s*Exec\w+\s*=\s*[-@:|]*(?:\+|!(?!!))")

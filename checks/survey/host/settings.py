@@ -9,11 +9,9 @@ import os
 import re
 import stat
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, dpkg, nextboot
 
 ROOT = ""  # a test has a folder for a host
-# What systemd, udev and kmod read, the first of the same name counting (modprobe.d(5), sysctl.d(5), udev(7))
-PARTS = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
 CARDS = re.compile(r"nvidia|nouveau|nova_core|10de|vfio|driver_override", re.IGNORECASE)
 KINDS = {
     "modprobe": ("modprobe.d", ".conf"),
@@ -50,32 +48,11 @@ NAMES = re.compile(
     r"make|ninja|cc|gcc|g\+\+|ld|as|mktemp|findmnt|lsmod|modinfo|udevadm|nologin|logrotate|passwd|usermod|"
     r"gpasswd|kill|pgrep|perl|su|login|sshd|agetty"
 )
-# Of which services and deploys need more than that
-FEWEST = {"kernel.threads-max": 4096, "kernel.pid_max": 4096, "fs.file-max": 65536, "fs.nr_open": 65536}
 BEFORE, AFTER = ("/usr/local/sbin", "/usr/local/bin"), ("/usr/sbin", "/usr/bin")
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths",
     "NeedDaemonReload", "ExecStart", "MainPID", "User",
 )  # fmt: skip
-
-
-def parts(folder: str, suffix: str) -> list[list[str]]:
-    """Each name's files in a folder of PARTS, the one that counts first; by name."""
-    names: dict[str, list[str]] = {}
-    for part in PARTS:
-        if part == "/lib" and os.path.islink(f"{ROOT}/lib"):
-            continue
-        for path in glob.glob(f"{ROOT}{part}/{folder}/*{suffix}"):
-            names.setdefault(os.path.basename(path), []).append(path.removeprefix(ROOT))
-    return [names[name] for name in sorted(names)]
-
-
-def lines(path: str, joined: bool = True) -> list[str]:
-    """What a file says, without remarks."""
-    said = [line for line in common.lines(common.read(f"{ROOT}{path}") or "") if line.strip()[:1] not in ("#", ";")]
-    # a remark ends with its line, whatever that ends with
-    text = "\n".join(said).replace("\\\n", " ") if joined else "\n".join(said)
-    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
 
 
 def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
@@ -85,9 +62,7 @@ def about(kind: str, line: str, asked: dict[str, list[str]]) -> bool:
         return any(fnmatch.fnmatchcase(name.replace("/", "."), key) for name in asked["sysctl"])
     if kind == "tmpfiles":
         place = [*line.split(" "), ""][1].strip('"')
-        return any(
-            f"{root}/".startswith(f"{place.rstrip('/*')}/") or place.startswith(f"{root}/") for root in asked["paths"]
-        )
+        return any(common.meets(place, root) for root in asked["paths"])
     if kind == "dkms":
         return bool(DKMS.match(line))
     return bool(CARDS.search(line))
@@ -97,9 +72,13 @@ def rows(asked: dict[str, list[str]]) -> list[dict[str, object]]:
     """(kind, file, line) of what counts; and files that hide one of a package's that has such lines."""
     found: list[dict[str, object]] = []
     for kind, (folder, suffix) in KINDS.items():
-        for first, *rest in parts(folder, suffix):
-            found += [{"kind": kind, "path": first, "line": line} for line in lines(first) if about(kind, line, asked)]
-            hidden = [path for path in rest if any(about(kind, line, asked) for line in lines(path))]
+        for first, *rest in nextboot.parts(folder, suffix):
+            found += [
+                {"kind": kind, "path": first, "line": line}
+                for line in nextboot.lines(first)
+                if about(kind, line, asked)
+            ]
+            hidden = [path for path in rest if any(about(kind, line, asked) for line in nextboot.lines(path))]
             if hidden and not os.path.samefile(f"{ROOT}{first}", f"{ROOT}{hidden[0]}"):
                 found.append({"kind": f"hidden {kind}", "path": first, "line": hidden[0]})
     for kind, patterns in SINGLE.items():
@@ -107,7 +86,9 @@ def rows(asked: dict[str, list[str]]) -> list[dict[str, object]]:
             for path in sorted(glob.glob(f"{ROOT}{pattern}")):
                 place = path.removeprefix(ROOT)
                 found += [
-                    {"kind": kind, "path": place, "line": line} for line in lines(place) if about(kind, line, asked)
+                    {"kind": kind, "path": place, "line": line}
+                    for line in nextboot.lines(place)
+                    if about(kind, line, asked)
                 ]
     owner = dpkg.owners({str(one["path"]) for one in found})
     brought = as_brought(owner)
@@ -135,7 +116,7 @@ def setters() -> list[list[str]]:
     """(file, what it does) of programs that are started at boot or by the clock and set cards."""
     found: list[list[str]] = []
     for pattern in SCHEDULED:
-        said = {path: lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
+        said = {path: nextboot.lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
         matched = {path: SETTERS.search("\n".join(text)) for path, text in said.items()}
         found += [[path.removeprefix(ROOT), one[0]] for path, one in matched.items() if one]
     return found
@@ -144,7 +125,7 @@ def setters() -> list[list[str]]:
 def shadows() -> list[list[str]]:
     """(file, the system's own program) of each that PATH has before."""
     found: list[list[str]] = []
-    for folder in BEFORE:
+    for folder in dict.fromkeys((*searched(), *BEFORE)):
         for name in sorted(os.listdir(f"{ROOT}{folder}")) if os.path.isdir(f"{ROOT}{folder}") else []:
             path = f"{ROOT}{folder}/{name}"
             own = [f"{place}/{name}" for place in AFTER if os.path.exists(f"{ROOT}{place}/{name}")]
@@ -154,6 +135,13 @@ def shadows() -> list[list[str]]:
     ends = {path: os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT) for path in chosen}
     owned = dpkg.owners(ends.values())
     return found + [[path, chosen[path]] for path, end in ends.items() if end not in owned]
+
+
+def searched() -> list[str]:
+    """Folders that whoever logs in to look has before the system's, as a deploy has them, too."""
+    given = common.given().get("PATH", "").split(":")
+    first = next((number for number, one in enumerate(given) if one.rstrip("/") in (*AFTER, "/bin", "/sbin")), 0)
+    return [one.rstrip("/") for one in given[:first] if one.startswith("/")]
 
 
 def alternatives() -> list[str]:
@@ -171,31 +159,6 @@ def sshd() -> list[str]:
     ][:3]
 
 
-def risky() -> list[list[str]]:
-    """(file, line) of settings of the kernel's that the next boot makes, and that open or starve what is ours."""
-    found = []
-    for first, *_ in [*parts("sysctl.d", ".conf"), ["/etc/sysctl.conf"]]:
-        for line in lines(first, joined=False):
-            key, _, value = (part.strip() for part in line.lstrip("-").partition("="))
-            name = key.replace("/", ".")
-            small = value.isdecimal() and int(value) < FEWEST.get(name, 0)
-            if small or (name.endswith(".route_localnet") and value == "1") or piped(name, value):
-                found.append([first, line])
-    now = (common.read(f"{ROOT}/proc/sys/kernel/core_pattern") or "").strip()
-    return found + ([["/proc/sys/kernel/core_pattern", now]] if piped("kernel.core_pattern", now) else [])
-
-
-def piped(name: str, value: str) -> bool:
-    """Whether a setting has the kernel start a program as root that no package has brought."""
-    if name == "kernel.core_pattern" and value.startswith("|"):
-        program = value[1:].split()[0] if value[1:].split() else ""
-    elif name in ("kernel.modprobe", "kernel.hotplug", "kernel.poweroff_cmd"):
-        program = value.split()[0] if value else ""
-    else:
-        return False
-    return bool(program) and not dpkg.owners([os.path.realpath(f"{ROOT}{program}").removeprefix(ROOT)])
-
-
 def folders_of_the_loader() -> list[list[str]]:
     """(folder, the file that names it, a library of the driver's in it) of those that ldconfig is told to look in."""
     found = []
@@ -203,7 +166,7 @@ def folders_of_the_loader() -> list[list[str]]:
         "/etc/ld.so.conf",
         *(one.removeprefix(ROOT) for one in sorted(glob.glob(f"{ROOT}/etc/ld.so.conf.d/*.conf"))),
     ]:
-        for line in lines(path):
+        for line in nextboot.lines(path):
             names = (
                 []
                 if line.startswith(("include", "hwcap")) or not line.startswith("/")
@@ -273,9 +236,11 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "setters": setters(),
         "shadows": shadows(),
         "sshd": sshd(),
-        "risky": risky(),
+        "risky": nextboot.risky(),
         "loader": folders_of_the_loader(),
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
+        "masked": nextboot.masked(asked["units"]),
+        "kept_down": nextboot.kept_down(asked["ways"]),
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),
     }

@@ -20,8 +20,9 @@ PROC = "/proc"
 FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 # What lets people in whom nobody gave a key, or lets them choose what a program of root's loads
 OPEN = re.compile(
-    r"(?i)(?:permitemptypasswords\s+yes|permituserenvironment\s+(?!no\b)\S+|strictmodes\s+no"
-    r"|acceptenv\s+(?:.*\s)?(?:LD_\S*|[*]\S*|BASH_ENV|PYTHON\S*|PATH)(?:\s.*)?)$"
+    r"(?i)(?:permitemptypasswords\s+yes|hostbasedauthentication\s+yes|ignorerhosts\s+no|permituserenvironment\s+(?!no\b)\S+|strictmodes\s+no"
+    r"|acceptenv\s+(?:.*\s)?(?:LD_\S*|[*]\S*|BASH_ENV|PYTHON\S*|PATH)(?:\s.*)?"
+    r"|setenv\s+(?:.*\s)?[\"']?(?:LD_\w+|GCONV_PATH|BASH_ENV|PYTHON\w+|PERL5\w+|PATH)=.*)$"
 )
 PLACES = re.compile(
     r"(?i)(?:authorizedkeysfile|trustedusercakeys|authorizedprincipalsfile|forcecommand|subsystem\s+\S+"
@@ -55,7 +56,9 @@ def others(line: str) -> bool:
         return True
     place = PLACES.match(line)
     words = place[1].split() if place else []
-    return any(commands.others(one) for one in words if one.startswith("/") and "%" not in one)
+    # of a path that is another one for each user, the folders before what differs
+    fixed = (one if "%" not in one else one.partition("%")[0].rpartition("/")[0] for one in words)
+    return any(commands.others(one) for one in fixed if one.startswith("/"))
 
 
 def comer(pid: int) -> tuple[str, str]:

@@ -136,10 +136,17 @@ def mentions(asked: dict[str, Any], one: Process) -> str:
             with contextlib.suppress(OSError):
                 path = os.path.join(os.readlink(f"/proc/{one.pid}/cwd"), word)
         files += [path] if os.path.isfile(path) else []
-    for folder, folders, names in os.walk(base) if base else ():
+    files += configured(base) if base else []
+    return next((path for path in files[:FILES] if ours.search(common.begin(path, SIZE))), "")
+
+
+def configured(base: str) -> list[str]:
+    """Files of a web server's settings that count."""
+    files: list[str] = []
+    for folder, folders, names in os.walk(base):
         folders[:] = [name for name in folders if not name.endswith("-available")]
         files += [os.path.join(folder, name) for name in names if not name.endswith(("~", ".bak", ".dpkg-old"))]
-    return next((path for path in files[:FILES] if ours.search(common.begin(path, SIZE))), "")
+    return files[:FILES]
 
 
 def leads(asked: dict[str, Any], there: dict[int, Process], rows: list[tuple[str, set[int]]]) -> list[dict[str, str]]:

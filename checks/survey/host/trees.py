@@ -157,6 +157,10 @@ def compared(state: State, was: list[Any], deep: bool) -> dict[str, str] | None:
     if (state.lstat.st_uid, state.lstat.st_gid) != (was[4], was[5]) or mode not in (None, was[3]) or given:
         expected = owned(was[4], was[5]) + ("" if mode is None else f" with mode {was[3]:o}")
         return change("loose", state.name, expected, " and ".join([state.open, *given]), state.since)
+    if state.kind == "f" and common.stuck(state.path):
+        return change(
+            "loose", state.name, "a file that a deploy can remove", "immutable (`chattr -ia` it)", state.since
+        )
     return None
 
 

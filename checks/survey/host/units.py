@@ -7,10 +7,11 @@ import os
 import re
 import stat
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from checks.survey.host import common, jobs
+from checks.survey.host import commands, common, dpkg, jobs
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
 TRANSIENT = "/run/systemd/transient"
@@ -193,6 +194,7 @@ def _lying(units: list[str], word: str) -> list[str]:
     for folder in _folders():
         for entry in _entries(folder):
             if entry.name in added:
+                found += [entry.path] if commands.others(entry.path) else []
                 found += [one.path for one in _entries(entry.path) if one.name.endswith(".conf")]
             elif (
                 entry.name in units
@@ -201,8 +203,9 @@ def _lying(units: list[str], word: str) -> list[str]:
             ):
                 found.append(entry.path)
             elif entry.name.endswith((".wants", ".requires", ".upholds")):
-                # what a boot starts beside
-                found += [one.path for one in _entries(entry.path) if one.name in units]
+                # what a boot starts beside, and what starts with ours
+                with_ours = entry.name.rpartition(".")[0] in units
+                found += [one.path for one in _entries(entry.path) if with_ours or one.name in units]
     return found
 
 
@@ -268,11 +271,18 @@ def _configured() -> list[dict[str, str]]:
     paths = [f"{root}/system.conf" for root in CONFIGURED]
     paths += [entry.path for root in CONFIGURED for entry in _entries(f"{root}/system.conf.d")]
     wanted = re.compile(r"\s*[A-Za-z]+\s*=")
-    return [line for path in paths if not path.startswith("/usr/lib/") for line in _lines(path, wanted)]
+    return _foreign(line for path in paths for line in _lines(path, wanted))
+
+
+def _foreign(found: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Lines of files that no package has brought; in /usr/lib somebody else may have put one, too."""
+    lines = list(found)
+    own = dpkg.owners({one["path"] for one in lines if one["path"].startswith("/usr/lib/")})
+    return [one for one in lines if one["path"] not in own]
 
 
 def _presets(word: str) -> list[dict[str, str]]:
     """Lines by which units of ours would not be enabled."""
     paths = [entry.path for root in CONFIGURED for entry in _entries(f"{root}/system-preset")]
     wanted = re.compile(rf"\s*disable\s+({re.escape(word)}|\*)")
-    return [line for path in paths if not path.startswith("/usr/lib/") for line in _lines(path, wanted)]
+    return _foreign(line for path in paths for line in _lines(path, wanted))

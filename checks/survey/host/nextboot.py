@@ -1,0 +1,127 @@
+"""What the next boot makes of the kernel and of the host's own units, by the files that it reads in their order."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+
+from checks.survey.host import common, dpkg
+
+# What systemd, udev and kmod read, the first of the same name counting (modprobe.d(5), sysctl.d(5), udev(7))
+PARTS = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
+# Of which services and deploys need more than that
+FEWEST = {"kernel.threads-max": 4096, "kernel.pid_max": 4096, "fs.file-max": 65536, "fs.nr_open": 65536}
+FEWEST |= {f"user.max_{name}_namespaces": 64 for name in ("user", "mnt", "net", "ipc", "pid", "uts", "cgroup")}
+FEWEST |= {"vm.max_map_count": 65530, "net.core.somaxconn": 128}
+# ...which with these are refused memory, or have none that is whole
+BAD = {"vm.overcommit_memory": "2", "vm.panic_on_oom": "1", "kernel.modules_disabled": "1"}
+SYSCTL = "/proc/sys/"
+STARTS = re.compile(r"Exec(?:Start|StartPre|Condition)\s*=\s*[-+!@:|]*(/\S+)")
+HELPERS = {
+    "modprobe": (
+        "modprobe.d",
+        re.compile(r"(?:install|remove)\s+\S+\s+(?P<modprobe>/(?!(?:usr/)?bin/(?:true|false)\b)\S+)"),
+    ),
+    "binfmt": ("binfmt.d", re.compile(r"(.)(?:[^:]*\1){5}(?P<binfmt>[^:]*)")),
+}
+
+
+def parts(folder: str, suffix: str) -> list[list[str]]:
+    """Each name's files in a folder of PARTS, the one that counts first; by name."""
+    names: dict[str, list[str]] = {}
+    for part in PARTS:
+        if part == "/lib" and os.path.islink(f"{dpkg.ROOT}/lib"):
+            continue
+        for path in glob.glob(f"{dpkg.ROOT}{part}/{folder}/*{suffix}"):
+            names.setdefault(os.path.basename(path), []).append(path.removeprefix(dpkg.ROOT))
+    return [names[name] for name in sorted(names)]
+
+
+def lines(path: str, joined: bool = True) -> list[str]:
+    """What a file says, without remarks."""
+    said = [
+        line for line in common.lines(common.read(f"{dpkg.ROOT}{path}") or "") if line.strip()[:1] not in ("#", ";")
+    ]
+    # a remark ends with its line, whatever that ends with
+    text = "\n".join(said).replace("\\\n", " ") if joined else "\n".join(said)
+    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+
+
+def risky() -> list[list[str]]:
+    """(file, line) of settings of the kernel's that the next boot makes, and that open or starve what is ours."""
+    found = []
+    for first, *_ in [*parts("sysctl.d", ".conf"), ["/etc/sysctl.conf"]]:
+        for line in lines(first, joined=False):
+            key, _, value = (part.strip() for part in line.lstrip("-").partition("="))
+            if odd(key, value):
+                found.append([first, line])
+    for first, *_ in parts("tmpfiles.d", ".conf"):
+        # what is written there is a setting, too (tmpfiles.d(5))
+        for line in lines(first):
+            words = line.split(" ", 6)
+            if words[0][:1] == "w" and len(words) == 7 and words[1].startswith(SYSCTL):
+                found += [[first, line] for _ in [0] if odd(words[1].removeprefix(SYSCTL), words[6])]
+    found += helpers()
+    now = (common.read(f"{dpkg.ROOT}/proc/sys/kernel/core_pattern") or "").strip()
+    return found + ([["/proc/sys/kernel/core_pattern", now]] if piped("kernel.core_pattern", now) else [])
+
+
+def helpers() -> list[list[str]]:
+    """(file, line) by which a module that is wanted, or a file that is run, has a program started that no package has
+    brought (modprobe.d(5), binfmt.d(5)).
+    """
+    said: list[tuple[str, str, str]] = []
+    for kind, (folder, form) in HELPERS.items():
+        for first, *_ in parts(folder, ".conf"):
+            said += [(first, line, found[kind]) for line in lines(first) if (found := form.match(line))]
+    for path in sorted(glob.glob(f"{dpkg.ROOT}/proc/sys/fs/binfmt_misc/*")):
+        if found := re.search("^interpreter (/.*)$", common.read(path) or "", re.MULTILINE):
+            said.append((path.removeprefix(dpkg.ROOT), found[0], found[1]))
+    ends = {one[2]: os.path.realpath(f"{dpkg.ROOT}{one[2]}").removeprefix(dpkg.ROOT) for one in said}
+    owned = dpkg.owners(ends.values())
+    return [[path, line] for path, line, program in said if ends[program] not in owned]
+
+
+def odd(key: str, value: str) -> bool:
+    """Whether a setting opens or starves what is ours, or starts a program of nobody's."""
+    name = key.replace("/", ".")
+    small = value.isdecimal() and int(value) < FEWEST.get(name, 0)
+    return small or BAD.get(name) == value or (name.endswith(".route_localnet") and value == "1") or piped(name, value)
+
+
+def piped(name: str, value: str) -> bool:
+    """Whether a setting has the kernel start a program as root that no package has brought."""
+    if name == "kernel.core_pattern" and value.startswith("|"):
+        program = value[1:].split()[0] if value[1:].split() else ""
+    elif name in ("kernel.modprobe", "kernel.hotplug", "kernel.poweroff_cmd"):
+        program = value.split()[0] if value else ""
+    else:
+        return False
+    return bool(program) and not dpkg.owners([os.path.realpath(f"{dpkg.ROOT}{program}").removeprefix(dpkg.ROOT)])
+
+
+def masked(names: list[str]) -> list[str]:
+    """Those that the next boot finds masked, whatever systemd has loaded."""
+    found = []
+    for name in names:
+        places = [
+            f"{dpkg.ROOT}{place}/systemd/{kind}/{name}" for place in PARTS[:2] for kind in ("system.control", "system")
+        ]
+        if os.path.realpath(next(filter(os.path.lexists, places), "")) == "/dev/null":
+            found.append(name)
+    return found
+
+
+def kept_down(names: list[str]) -> list[list[str]]:
+    """(file, line) of what is added to units, or put in their place, and has them start another program."""
+    said: list[tuple[str, str, str]] = []
+    for name in names:
+        for place in PARTS[:3]:
+            own = f"{place}/systemd/system/{name}"
+            added = [one.removeprefix(dpkg.ROOT) for one in sorted(glob.glob(f"{dpkg.ROOT}{own}.d/*.conf"))]
+            for path in [*([] if os.path.islink(f"{dpkg.ROOT}{own}") else [own]), *added]:
+                said += [(path, line, found[1]) for line in lines(path) if (found := STARTS.match(line))]
+    ends = {one[2]: os.path.realpath(f"{dpkg.ROOT}{one[2]}").removeprefix(dpkg.ROOT) for one in said}
+    owned = dpkg.owners(ends.values())
+    return [[path, line] for path, line, one in said if ends[one] not in owned or one.endswith(("/true", "/false"))]
