@@ -100,7 +100,7 @@ def test_an_interrupt_ends_the_job_on_the_host_and_keeps_what_came(inventory: Pa
 
 
 def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm)
+    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     done = rigwright(
         "load", inventory, "--streams=1,8", "--seconds=5", "--workload=short", "--json", tmp_path / "l.json"
     )
@@ -114,7 +114,7 @@ def test_real_vllm_tells_what_it_uses_while_it_is_loaded(vllm_host: Host, vllm: 
 
 
 def test_vllms_own_bench_runs_in_the_place_of_its_instance(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm)
+    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO)
     before = main_pid(vllm_host)
     refused = rigwright("bench", "throughput", inventory, "--instance=chat")
     assert (refused.returncode, main_pid(vllm_host)) == (2, before), refused.stderr
