@@ -26,7 +26,9 @@ def box(
 ) -> Iterator[tuple[Box, list[str]]]:
     """A host with two cards whose driver is its operator's, and a registry; the names of its cards."""
     made = drivers.boot(lab, release, tmp_path / "driven", key, driven_layer, undriven_layer, disks=("/opt",))
-    made.publish(drivers.OLD[release])  # where the host's packages came from, which may have been another lab's
+    # where the host's packages came from is this lab's, whichever lab the host's layers were made in
+    made.publish(drivers.OLD[release])
+    made.host.run(f"sed -i 's|http://[0-9.]*:[0-9]*/|{lab.shelf_url}/|' /etc/apt/sources.list.d/rigwright*")
     one = Box(lab, made.host, tmp_path / "image")
     one.with_registry()
     one.push(image("one"))
