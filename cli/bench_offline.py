@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bench.offline import Job, Latency, Throughput
 
 SCHEMA = 1
+LAST = 6
+"""Lines of what a bench said that are told where it fails: of vLLM, the end of a traceback."""
 Verb = Callable[..., Any]
 
 
@@ -123,7 +125,7 @@ def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wante
     except NotMeasured as error:
         if interrupt.asked:
             sys.exit(INTERRUPTED)
-        text = printable(str(error))
+        text = "\n".join(map(printable, str(error).strip().splitlines()[-LAST:]))
         raise (Refused if text.startswith("refused: ") else Failed)(f"{box.name}: {text}") from None
     click.echo(f"{box.name}: {one.name} ({one.variant_name}), {now}, without a server: {wanted.said}")
     paragraph(_said(made, wanted), hang=2)

@@ -49,6 +49,7 @@ def main() -> None:
         sys.stdout.write(f"\n{SAID}{json.dumps(json.loads(result.read_text()))}\n")
 
 
-# vLLM's own processes import nothing of it: it comes from a pipe
 if __name__ == "__main__":
+    # it came from a pipe: processes of vLLM's own would look for it as a file, to import it again
+    globals().pop("__file__", None)
     main()
