@@ -78,7 +78,7 @@ def test_other_evidence_makes_no_other_generation() -> None:
 @pytest.mark.parametrize(
     ("given", "wrong"),
     [
-        ('kind = "hearsay"', "evidence: {'kind': 'hearsay'} is refused: must be"),
+        ('kind = "hearsay"', "evidence.kind: 'hearsay' is refused; allowed: "),
         ('kind = "published"\nsource = "a"', "evidence.published.condition: missing"),
         ('kind = "parsed"\nwhy = "a"', "evidence.parsed.why: unknown key"),
         ('kind = "booted"\ncard = "CPU"\ndate = 2026-11-20', "card = 'CPU' for a variant without cards"),

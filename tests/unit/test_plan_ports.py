@@ -17,22 +17,26 @@ HELD = converged(AIM).sockets
 
 
 @pytest.mark.parametrize(
-    ("changes", "why", "interrupted"),
+    ("changes", "rows", "interrupted"),
     [
         # its service has it to itself until then
         (
             {"sockets": {name: at for name, at in HELD.items() if name != HOLDER}},
-            "listen on port 8020; start port 8020",
+            [("activate generation 1", "listen on port 8020; start port 8020")],
             (CHAT,),
         ),
-        ({"sockets": HELD | {names(9000)[1]: frozenset({"127.0.0.1:9000"})}}, "release port 9000", ()),
+        (
+            {"sockets": HELD | {names(9000)[1]: frozenset({"127.0.0.1:9000"})}},
+            [("end port 9000", "no longer declared"), ("activate generation 1", "without port 9000")],
+            (),
+        ),
     ],
 )
 def test_what_is_to_be_done_about_ports_is_said(
-    changes: dict[str, Any], why: str, interrupted: tuple[str, ...]
+    changes: dict[str, Any], rows: list[tuple[str, str]], interrupted: tuple[str, ...]
 ) -> None:
     done = made(converged(AIM, **changes))
-    assert [(step.what, step.why) for step in done.steps] == [("activate generation 1", why)]
+    assert [(step.what, step.why) for step in done.steps] == rows
     assert done.interrupted == interrupted
 
 
@@ -46,7 +50,10 @@ def test_ports_that_are_swapped_interrupt_both_and_stop_neither() -> None:
 
 def test_a_port_that_moves_interrupts_its_instance_alone() -> None:
     done = made(one=two(instance("chat", port=8022), instance("code", port=8021)))
-    assert done.steps[1].why == "stop port 8020; release port 8020; listen on port 8022; start port 8022"
+    assert [(step.what, step.why) for step in done.steps[1:]] == [
+        ("end port 8020", "no longer declared"),
+        ("activate generation 2", "listen on port 8022; start port 8022"),
+    ]
     assert done.interrupted == (CHAT,)
 
 
