@@ -154,7 +154,7 @@ def test_way_in(survey: Survey) -> None:
     off = [name for name in NETWORK if settings.unit(name, "ActiveState") == "active" and _off(settings, name)]
     none("the active network services to be enabled", [f"{name} is not enabled" for name in off], "enable it")
     other = [f"{path}: {line}" for path, line in settings.kept_down]
-    none("their own programs", other, "remove it, then `systemctl daemon-reload`")
+    none("their own programs and interfaces", other, "remove it, then `systemctl daemon-reload`")
 
 
 def _off(settings: Settings, name: str) -> bool:

@@ -9,7 +9,7 @@ from checks.survey.reach import REACH
 from checks.survey.taken import Survey
 from rigwright.declaration.entry import Share
 from rigwright.declaration.rig import Rig
-from rigwright.weights.sharing import UNIT, digest, endpoint
+from rigwright.weights.sharing import UNIT, config, config_path, digest, endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything
 LATER = 30  # seconds: workers that began so long after their settings were noted were not begun by us
@@ -36,6 +36,14 @@ def test_active_and_enabled(survey: Survey, share: Share) -> None:
 def test_process_is_current(survey: Survey, rig: Rig, share: Share) -> None:
     one, wanted = survey.read(GATES).gate(UNIT), digest(rig, share)
     expect(one.started[:12] if one.active == "active" else "no process", wanted[:12], DEPLOY)
+    # what lies there is what it has from its next start on
+    lying = survey.read(GATES).files.get(config_path(rig)) == config(rig, share)
+    expect(
+        "as declared" if lying else "changed",
+        "as declared",
+        f"{DEPLOY}: it writes {config_path(rig)} anew",
+        holds=lying,
+    )
     restart = f"systemctl restart {UNIT}"
     expect("another program" if one.replaced else "the same", "the same", restart)
     found = f"workers started {one.later}s later" if one.later > LATER else "no later ones"

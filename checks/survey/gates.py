@@ -81,7 +81,11 @@ def _questions(scene: Scene) -> object:
         "units": units,
         "records": STARTED_FROM,
         "exposed": [*services, *watching],
-        "files": [*([ROTATION] if rig.gateway else []), *told_targets(rig)],
+        "files": [
+            *([ROTATION] if rig.gateway else []),
+            *([config_path(rig)] if rig.share else []),
+            *told_targets(rig),
+        ],
         "links": LINKS,
         "out": f"{ROUTER_RUNTIME}/out",
         "runtime": RUNTIME,

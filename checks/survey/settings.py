@@ -75,7 +75,7 @@ class Settings:
     masked: list[str]
     """Those that the next boot finds masked."""
     kept_down: list[list[str]]
-    """(file, line) by which the network or sshd would start another program."""
+    """(file, line) by which network or sshd would start another program, or an interface has another name or none."""
     applied: str
     """Which limits and clocks were set last."""
 

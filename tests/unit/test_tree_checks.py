@@ -87,6 +87,7 @@ def answers() -> Answers:
         "python": {"foreign": [], "other": []},
         "ours": {
             **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
+            "certificates": {},
             "files": {},
             "ledger": {
                 "entry": {"path": RIG.ledger, "kind": "file", "uid": 0, "mode": 0o644, "gid": 0, "mtime": 0.0},

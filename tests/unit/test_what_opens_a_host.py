@@ -225,3 +225,28 @@ def test_a_pattern_meets_what_is_ours(line: str, told: bool) -> None:
     place = line.split()[1]
     ours = ("/opt/rigwright", "/var/lib/rigwright", "/srv/models")
     assert any(common.meets(place, one) for one in ours) == told
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("etc/systemd/network/1.link", "[Match]\nOriginalName=*\n[Link]\nName=own0", True),
+        ("etc/systemd/network/1.link", "[Match]\nMACAddress=02:00:00:00:00:01\n[Link]\nName=eth0", False),
+        ("etc/systemd/network/1.link", "[Match]\nMACAddress=02:00:00:00:00:09\n[Link]\nName=usb0", False),
+        ("etc/udev/rules.d/1.rules", 'SUBSYSTEM=="net", ACTION=="add", NAME="own0"', True),
+        ("etc/udev/rules.d/1.rules", 'SUBSYSTEM=="tty", SYMLINK+="own0"', False),
+        ("etc/modprobe.d/x.conf", "blacklist virtio-net", True),
+        ("etc/modprobe.d/x.conf", "install virtio_net /bin/false", True),
+        ("etc/modprobe.d/x.conf", "blacklist pcspkr", False),
+    ],
+)
+def test_an_interface_that_a_boot_takes_away_is_told(
+    write: Write, tmp_path: Path, file: str, text: str, told: bool
+) -> None:
+    write("sys/class/net/eth0/address", "02:00:00:00:00:01\n")
+    write("sys/module/virtio_net/version")
+    write("proc/modules", "virtio_net 1 0 - Live 0\npcspkr 1 0 - Live 0\n")
+    (tmp_path / "sys/class/net/eth0/device/driver").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/device/driver/module").symlink_to(tmp_path / "sys/module/virtio_net")
+    write(file, f"{text}\n")
+    assert bool(nextboot.renamed()) == told

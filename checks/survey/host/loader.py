@@ -19,6 +19,8 @@ CACHE, CONFIG = "/etc/ld.so.cache", "/etc/ld.so.conf"
 OPENSSL, NAMES = "/etc/ssl/openssl.cnf", "/etc/nsswitch.conf"
 # What OpenSSL loads into every program that speaks TLS (config(5))
 MODULE = re.compile(r"^\s*(?:module|dynamic_path)\s*=\s*(/\S+)")
+LUA = ("/usr/share/lua/5.1", "/usr/lib/*-linux-gnu/lua/5.1")
+LUA_BEFORE = ("/usr/local/share/lua/5.1", "/usr/local/lib/lua/5.1")
 SERVICE = re.compile(r"[a-z][a-z0-9_]*")
 # What PAM gives to whoever logs in, root's commands among them (pam_env(8))
 GIVEN = ("/etc/environment", "/etc/security/pam_env.conf", "/root/.ssh/environment", "/root/.pam_environment")
@@ -34,7 +36,7 @@ def look(asked: dict[str, str]) -> dict[str, object]:
     Args:
         asked: Nothing.
     """
-    rows = [*listed(), *preferred(), *cached(), *converters()]
+    rows = [*listed(), *preferred(), *cached(), *converters(), *lua()]
     loaded = [*modules(), *services()]
     own = dpkg.owners({os.path.realpath(f"{ROOT}{folder}/{name}").removeprefix(ROOT) for folder, _, name in loaded})
     rows += [row for row in loaded if os.path.realpath(f"{ROOT}{row[0]}/{row[2]}").removeprefix(ROOT) not in own]
@@ -111,6 +113,26 @@ def modules() -> Iterator[list[str]]:
         for line in common.lines(read(path)):
             if found := MODULE.match(line):
                 yield [os.path.dirname(found[1]), path, os.path.basename(found[1])]
+
+
+def lua() -> Iterator[list[str]]:
+    """The same of what nginx's lua finds before a package's module of the same name (luajit's package.path)."""
+    names = {stem for folder in LUA for _, stem in _modules(folder)}
+    for folder in LUA_BEFORE:
+        yield from (
+            [os.path.dirname(path), "lua's path", os.path.basename(path)]
+            for path, stem in _modules(folder)
+            if stem in names
+        )
+
+
+def _modules(pattern: str) -> Iterator[tuple[str, str]]:
+    """Files below folders, each with what it is called by."""
+    for folder in glob.glob(f"{ROOT}{pattern}"):
+        for top, _, names in os.walk(folder):
+            for name in names:
+                path = f"{top}/{name}"
+                yield path.removeprefix(ROOT), os.path.splitext(os.path.relpath(path, folder))[0]
 
 
 def converters() -> Iterator[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from pathlib import Path
 
 from checks.survey.host import common, dpkg
 
@@ -17,6 +18,9 @@ FEWEST |= {"vm.max_map_count": 65530, "net.core.somaxconn": 128}
 # ...which with these are refused memory, or have none that is whole
 BAD = {"vm.overcommit_memory": "2", "vm.panic_on_oom": "1", "kernel.modules_disabled": "1"}
 SYSCTL = "/proc/sys/"
+LINK, NAMED = re.compile(r"^Name=(\S+)$"), re.compile(r'SUBSYSTEM=="net".*\bNAME:?="([^"$%]+)"')
+CARD = re.compile("(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
+OFF = re.compile(r"(?:blacklist\s+|install\s+)([\w-]+)(?:\s+/(?:usr/)?bin/(?:true|false)\b.*)?$")
 STARTS = re.compile(r"Exec(?:Start|StartPre|Condition)\s*=\s*[-+!@:|]*(/\S+)")
 HELPERS = {
     "modprobe": (
@@ -125,3 +129,27 @@ def kept_down(names: list[str]) -> list[list[str]]:
     ends = {one[2]: os.path.realpath(f"{dpkg.ROOT}{one[2]}").removeprefix(dpkg.ROOT) for one in said}
     owned = dpkg.owners(ends.values())
     return [[path, line] for path, line, one in said if ends[one] not in owned or one.endswith(("/true", "/false"))]
+
+
+def renamed() -> list[list[str]]:
+    """(file, line) by which an interface that is there would be called what none is now, or has no driver
+    (systemd.link(5), udev(7), modprobe.d(5)).
+    """
+    there = {path.name for path in Path(f"{dpkg.ROOT}/sys/class/net").glob("*")}
+    cards = {(common.read(f"{dpkg.ROOT}/sys/class/net/{name}/address") or "").strip() for name in there}
+    found = []
+    for folder, suffix, form in (("systemd/network", ".link", LINK), ("udev/rules.d", ".rules", NAMED)):
+        for first, *_ in parts(folder, suffix):
+            said = lines(first)
+            # of one whose cards are others it is no matter
+            known = {one.lower() for one in CARD.findall(" ".join(said))}
+            if not known or known & cards:
+                found += [[first, line] for line in said if (name := form.search(line)) and name[1] not in there]
+    loaded = {line.split(" ")[0] for line in common.lines(common.read(f"{dpkg.ROOT}/proc/modules") or "")}
+    drivers = {Path(os.path.realpath(f"{dpkg.ROOT}/sys/class/net/{name}/device/driver/module")).name for name in there}
+    for first, *_ in parts("modprobe.d", ".conf"):
+        for line in lines(first):
+            off = OFF.match(line)
+            if off and off[1].replace("-", "_") in loaded & drivers:
+                found.append([first, line])
+    return found

@@ -241,6 +241,6 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "files": lying(asked["files"]) + program(asked),
         "units": units(asked["units"]),
         "masked": nextboot.masked(asked["units"]),
-        "kept_down": nextboot.kept_down(asked["ways"]),
+        "kept_down": [*nextboot.kept_down(asked["ways"]), *nextboot.renamed()],
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),
     }

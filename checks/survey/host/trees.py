@@ -22,6 +22,7 @@ from checks.survey.host import common
 SHOWN = 8  # of the changes of each kind in a tree
 # How a record begins, and bytes of it that have as much in them.
 TREE, BEGINS = re.compile(r'\{"tree":"(/[^"\\]+)"'), 8192
+FEW = 500  # entries of a tree of which each is asked whether it can be removed: for more it takes as long as all else
 LONGEST = 1 << 28  # bytes of a record: an environment has 60,000 files, each takes 200
 RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.posix_acl_default"))
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
@@ -157,10 +158,6 @@ def compared(state: State, was: list[Any], deep: bool) -> dict[str, str] | None:
     if (state.lstat.st_uid, state.lstat.st_gid) != (was[4], was[5]) or mode not in (None, was[3]) or given:
         expected = owned(was[4], was[5]) + ("" if mode is None else f" with mode {was[3]:o}")
         return change("loose", state.name, expected, " and ".join([state.open, *given]), state.since)
-    if state.kind == "f" and common.stuck(state.path):
-        return change(
-            "loose", state.name, "a file that a deploy can remove", "immutable (`chattr -ia` it)", state.since
-        )
     return None
 
 
@@ -176,6 +173,8 @@ def changes(tree: str, entries: dict[str, list[Any]], unless: list[str], deep: b
             found = compared(state, was, deep)
         except FileNotFoundError:
             found = change("missing", state.name, KINDS[was[0]], "nothing", "")
+        if not found and len(entries) < FEW and state.kind in "fd" and common.stuck(state.path):
+            found = change("loose", state.name, "what a deploy can remove", "immutable (`chattr -ia` it)", state.since)
         if found:
             yield found
     for name, was in left.items():
