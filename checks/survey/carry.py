@@ -17,21 +17,7 @@ from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *(
-        "common",
-        "threads",
-        "code",
-        "net",
-        "web",
-        "asking",
-        "tracing",
-        "dpkg",
-        "jobs",
-        "runas",
-        "commands",
-        "sshd",
-        "pam",
-    ),
+    *("common", "threads", "code", "net", "web", "asking", "tracing", "dpkg", "jobs", "runas", "commands", "sshd"),
     *("pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot", "filters"),
 )
 """Modules of the program that its sections may import; each may import those before it."""

@@ -122,7 +122,9 @@ def test_vllms_own_bench_runs_in_the_place_of_its_instance(vllm_host: Host, vllm
     done = rigwright("bench", "throughput", inventory, "--prompts=20", *words)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "f.json").read_text())["told"]
-    assert (told["num_requests"], told["total_num_tokens"]) == (20, 20 * (32 + 16))
+    assert told["num_requests"] == 20
+    # a random prompt is read back as a token more or less
+    assert told["total_num_tokens"] == pytest.approx(20 * (32 + 16), rel=0.05)
     assert served(vllm_host)
     assert main_pid(vllm_host) != before
     assert vllm_host.run(JOBS) == ""

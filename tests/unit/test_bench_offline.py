@@ -66,7 +66,7 @@ def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
     made = CHAT.kind.offline(RIG, CHAT, MADE, WANTED)
     assert made is not None
     assert made.command[1:4] == ("-I", "-", "throughput")
-    for word in ("--max-model-len=4096", "--input-len=64", "--output-len=16", "--num-prompts=20"):
+    for word in ("--max-model-len=4096", "--random-input-len=64", "--random-output-len=16", "--num-prompts=20"):
         assert word in made.command
     assert f"--model={RIG.roots.models}/{CHAT.parts[0].files[0].weight_folder}" in made.command
     # where it listens and by which key is no matter of a bench's

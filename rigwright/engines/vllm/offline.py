@@ -27,9 +27,11 @@ def offline(rig: Rig, instance: Instance, service: Service, wanted: Wanted) -> O
         return None
     model, *options = service.asked
     words = [wanted.what, f"--model={model}", *options]
-    words += [f"--input-len={wanted.input_tokens}", f"--output-len={wanted.output_tokens}"]
     if wanted.what == "throughput":
+        # without the word, its random prompts have lengths of their own, whatever else is asked for
+        words += [f"--random-input-len={wanted.input_tokens}", f"--random-output-len={wanted.output_tokens}"]
         words += ["--dataset-name=random", f"--num-prompts={wanted.requests}"]
     else:
+        words += [f"--input-len={wanted.input_tokens}", f"--output-len={wanted.output_tokens}"]
         words += [f"--batch-size={wanted.requests}", f"--num-iters={wanted.repeats}", f"--num-iters-warmup={WARM_UP}"]
     return Offline((service.command[0], "-I", "-", *words), PROGRAM, SAID)
