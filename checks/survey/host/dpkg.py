@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from checks.survey.host import common
@@ -41,7 +42,22 @@ def packages() -> list[Package]:
     Raises:
         RuntimeError: dpkg has no list of them.
     """
-    text = common.read(f"{ROOT}{ADMIN}/status", most=256 << 20)
+    status = f"{ROOT}{ADMIN}/status"
+    try:
+        return [*_packages(ROOT, _as_of(status))]
+    except OSError:
+        raise RuntimeError(f"{ADMIN}/status cannot be read") from None
+
+
+def _as_of(path: str) -> tuple[str, int, int, int]:
+    """What a file or folder is known by that was read before: a section asks for the same several times."""
+    seen = os.stat(path)
+    return path, seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+@lru_cache(maxsize=1)
+def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ...]:
+    text = common.read(status[0], most=256 << 20)
     if not text:
         raise RuntimeError(f"{ADMIN}/status cannot be read")
     found = []
@@ -60,11 +76,11 @@ def packages() -> list[Package]:
             continue
         name = fields.get("Package", "")
         own = f"{name}:{fields.get('Architecture', '')}"
-        base = own if os.path.exists(f"{ROOT}{ADMIN}/info/{own}.list") else name
+        base = own if os.path.exists(f"{root}{ADMIN}/info/{own}.list") else name
         files = (line.split() for line in fields.get("Conffiles", "").split("\n"))
         conffiles = {one[0]: one[1] for one in files if len(one) == 2}
         found.append(Package(name, base, fields.get("Version", ""), want, state, fields.get("Depends", ""), conffiles))
-    return found
+    return tuple(found)
 
 
 def unpacked(info: str, born: dict[str, float]) -> float | None:
@@ -101,18 +117,26 @@ def names(path: str) -> tuple[str, ...]:
     return (path,)
 
 
+@lru_cache(maxsize=1)
+def _lists(folder: tuple[str, int, int, int]) -> tuple[tuple[str, bytes], ...]:
+    """Packages, and the files of each, a line each."""
+    with os.scandir(folder[0]) as entries:
+        return tuple(
+            (entry.name.removesuffix(".list").partition(":")[0], common.data(entry.path, most=64 << 20) or b"")
+            for entry in entries
+            if entry.name.endswith(".list")
+        )
+
+
 def owners(paths: Iterable[str]) -> dict[str, str]:
     """Path -> the package that has brought what lies there; without those that none has."""
     asked = {name.encode(errors="surrogateescape"): path for path in paths for name in names(path)}
     found: dict[str, str] = {}
-    if asked:
-        with suppress(OSError), os.scandir(f"{ROOT}{ADMIN}/info") as entries:
-            for entry in entries:
-                if entry.name.endswith(".list"):
-                    # a box with cards has 300,000 lines in these files: none is made text, or put into a set
-                    data = common.data(entry.path, most=64 << 20) or b""
-                    for line in asked.keys() & data.split(b"\n"):
-                        found[asked[line]] = entry.name.removesuffix(".list").partition(":")[0]
+    with suppress(OSError):
+        for package, data in _lists(_as_of(f"{ROOT}{ADMIN}/info")) if asked else ():
+            # a box with cards has 300,000 lines in these files: none is made text, or put into a set
+            for line in asked.keys() & data.split(b"\n"):
+                found[asked[line]] = package
     return found
 
 
