@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from email.message import Message
 
 import requests
+from bs4.exceptions import ParserRejectedMarkup
 from packaging.version import InvalidVersion, Version
 from pypi_simple import (
     PYPI_SIMPLE_ENDPOINT,
@@ -25,7 +26,15 @@ from cli.resolving.web import Content, Unavailable
 from roles.weights.host.simple import HTML, JSON
 
 MOST = 16 << 20  # bytes of a page; those of the projects with most files have half of it
-UNREADABLE = (UnsupportedRepoVersionError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+UNREADABLE = (
+    UnsupportedRepoVersionError,
+    ParserRejectedMarkup,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 """What is raised where an answer is no page: the client's own readers hand on what is below them."""
 
 
@@ -69,10 +78,11 @@ class Index:
                     raise Unavailable(f"the index has no project {project}", gone=True)
                 answer.raise_for_status()
                 return _page(project, answer)
-        except UNREADABLE:
-            raise Unavailable(f"the index does not answer with a file list for {project}") from None
+        # some of these are ValueErrors, too
         except requests.RequestException as error:
             raise Unavailable(f"the index {web.unavailable(error)}") from None
+        except UNREADABLE:
+            raise Unavailable(f"the index does not answer with a file list for {project}") from None
 
     def source(self, project: str, version: str) -> DistributionPackage:
         """The source distribution of a version.

@@ -46,6 +46,11 @@ def test_one_that_is_isolated_imports_from_nowhere_else(tmp_path: Path) -> None:
         (("-s", "-P"), {"PYTHONPATH": "/tmp/x:lib"}, ["PYTHONPATH has /tmp/x", "PYTHONPATH has {}/lib"]),
         (("-s", "-P"), {"PYTHONPATH": "/usr/lib/x"}, []),
         (("-s",), {}, ["it imports first from {}"]),
+        (
+            ("-cimport sys; print(flush=True); sys.stdin.read()",),
+            {},
+            ["it imports first from {}", "its user has {}/.local/lib/python3.11/site-packages"],
+        ),
         (("-X", "utf8", "-s"), {"PYTHONSAFEPATH": "1"}, []),
         (("-P",), {}, ["its user has {}/.local/lib/python3.11/site-packages"]),
         (("-P",), {"PYTHONNOUSERSITE": "1"}, []),

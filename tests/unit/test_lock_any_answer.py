@@ -109,6 +109,19 @@ def test_an_answer_without_end_is_not_taken(there: Server, name: str) -> None:
     assert there.taken < ENDLESS
 
 
+@pytest.mark.parametrize(
+    ("head", "body", "said"),
+    [
+        ("200 OK", b"<![foo[", "the index does not answer with a file list for a"),
+        ("302 F\r\nLocation: http://[", b"", "the index leads to an invalid address"),
+    ],
+)
+def test_what_is_no_page_of_an_index_is_said(there: Server, head: str, body: bytes, said: str) -> None:
+    there.say([Sent(f"HTTP/1.1 {head}\r\nContent-Type: text/html\r\n\r\n", body)])
+    with pytest.raises(Unavailable, match=f"^{said}$"):
+        page(there)
+
+
 def test_a_server_that_wants_years_is_not_waited_for() -> None:
     answer = HTTPResponse(headers={"Retry-After": str(10**9)}, status=503)
     (retry,) = {one.max_retries for one in web.session().adapters.values()}

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from checks.survey.host import filters
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a network of one's own is root's to make")
 NETWORK = "/proc/self/ns/net"
 # in a process of its own: it forks
@@ -43,6 +45,16 @@ def test_they_are_looked_at_where_no_packet_comes(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     found = loaded(tmp_path, "echo 'line 3: no such table' >&2; exit 1\n")
     assert found["failed"] == f"{tmp_path}/rules: line 3: no such table"
+
+
+def test_sets_that_rules_name_are_there_before_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "multi-user.target.wants").mkdir()
+    (tmp_path / "multi-user.target.wants/netfilter-persistent.service").touch()
+    monkeypatch.setattr(filters, "WANTS", f"{tmp_path}/*.wants")
+    monkeypatch.setattr(
+        filters.os.path, "isfile", lambda path: path in ("/etc/iptables/ipsets", "/etc/iptables/rules.v4")
+    )
+    assert [words[0] for words in filters.saved()] == ["ipset", "iptables-restore"]
 
 
 def test_where_a_boot_loads_none_nothing_is_loaded(tmp_path: Path) -> None:

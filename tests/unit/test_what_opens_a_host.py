@@ -48,6 +48,8 @@ COMMON = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite {}\
         (COMMON.format("pam_deny.so"), False),
         (COMMON.format("pam_permit.so"), True),
         ("auth optional pam_faildelay.so\nauth required pam_env.so\n", True),
+        ("auth sufficient pam_localuser.so\n@include common-auth\n", True),
+        ("auth required pam_listfile.so onerr=succeed\n@include common-auth\n", False),
         ("auth sufficient pam_rootok.so\nsession optional pam_permit.so\n", False),
         (
             "auth requisite pam_faillock.so preauth\nauth sufficient pam_unix.so\n"

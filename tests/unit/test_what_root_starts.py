@@ -452,7 +452,7 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(exist_ok=True)
     os.mkfifo(pipe)
     # nobody ever writes into it
-    waits = f'for one; do [ "$one" != {folder} ] || read -r _ < {pipe}; printf .; done'
+    waits = f'printf .; for one; do [ "$one" != {folder} ] || read -r _ < {pipe}; printf .; done'
     monkeypatch.setattr(common, "LOOK", ("sh", "-c", waits, "look"))
     monkeypatch.setattr(common, "PATIENCE", 0.5)
     monkeypatch.setattr(rights, "HELD", (str(tmp_path / "usr/bin"), str(folder), str(tmp_path / "usr/lib")))
@@ -493,6 +493,11 @@ def test_no_more_than_a_few_dead_servers_are_waited_for(dead: Path, tmp_path: Pa
     began = time.monotonic()
     assert common.silent([str(tmp_path), *[str(dead)] * 20], 0.5) == [str(dead)] * 20
     assert time.monotonic() - began < 10
+
+
+def test_many_disks_that_take_their_time_are_none_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "LOOK", ("sh", "-c", "printf .; for one; do sleep 0.3; printf .; done", "look"))
+    assert common.silent([str(tmp_path)] * 6, 1.2) == []
 
 
 def test_whatever_else_becomes_of_a_look_is_an_answer(tmp_path: Path) -> None:

@@ -152,6 +152,22 @@ def test_what_ends_it_without_a_job_is_told(write: Write, name: str, text: str, 
     assert [one["text"] for one in jobs.ends()] == ([said] if said else [])
 
 
+@pytest.mark.parametrize("owner", ["packages", "nobodys"])
+def test_what_a_packages_own_unit_does_at_the_end_of_a_boot_is_no_news(
+    write: Write, tmp_path: Path, owner: str
+) -> None:
+    # as snapd has it, which Ubuntu enables
+    text = "[Service]\nExecStart=/bin/cp /usr/lib/snapd/system-shutdown /run/initramfs/shutdown\n"
+    unit = write("usr/lib/systemd/system/helper.service", text)
+    wants = tmp_path / "etc/systemd/system/final.target.wants"
+    wants.mkdir(parents=True)
+    (wants / unit.name).symlink_to(unit)
+    if owner == "packages":
+        # a list may have the other name of what lies below /usr
+        write("var/lib/dpkg/info/helper.list", f"/lib/systemd/system/{unit.name}\n")
+    assert len([*jobs.ends()]) == (owner == "nobodys")
+
+
 def test_a_queue_that_loses_packets_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def queue(kind: str) -> bytes:
         return struct.pack("=BxHiIII", 0, 0, 1, 0, 0, 0) + firewall.attribute(1, kind.encode() + b"\0")

@@ -14,6 +14,7 @@ import stat
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,15 @@ SECRET = re.compile(
 GETFLAGS, STUCK = 0x80086601, 0x30
 KERNELS = ("/proc/", "/sys/")
 PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes as long
+BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
+GLANCE = 0.05  # seconds between two looks at how far it is
 SILENT = 3  # of them that do not answer, after which no more are waited for
 SYSTEMS_OWN = re.compile(r"/(?:usr|s?bin|lib\d*|etc|boot|proc|sys|dev|run)/")
-# A mark for each folder that has answered
+# A mark once it is under way, and one for each folder that has answered
 LOOK = (
     *(sys.executable, "-I", "-S", "-c"),
     """import os, sys
+os.write(1, b".")
 for one in sys.argv[1:]:
     try:
         with os.scandir(one) as entries:
@@ -103,13 +107,17 @@ def _answered(folders: list[str], limit: float) -> int:
     # in memory: the disk that a file lies on may be the one that is gone
     with open(os.memfd_create("answered"), "rb") as told:
         looking = subprocess.Popen([*LOOK, *folders], stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.DEVNULL)
-        try:
-            looking.wait(limit)
-        except subprocess.TimeoutExpired:
-            # what waits in the kernel does not even die, and is not waited for
-            looking.kill()
-        told.seek(0)
-        return len(told.read())
+        marks, since = 0, time.monotonic()
+        while looking.poll() is None:
+            if (now := os.fstat(told.fileno()).st_size) > marks:
+                marks, since = now, time.monotonic()
+            if time.monotonic() - since > (limit if marks else BEGINS):
+                # what waits in the kernel does not even die, and is not waited for
+                looking.kill()
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                looking.wait(GLANCE)
+        return max(0, os.fstat(told.fileno()).st_size - 1)
 
 
 def unheard(path: str) -> bool:

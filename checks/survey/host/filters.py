@@ -17,6 +17,8 @@ WANTS = "/etc/systemd/system/*.wants"
 SAVED: dict[str, list[tuple[list[str], str]]] = {
     "nftables": [(["nft", "-f"], "/etc/nftables.conf")],
     "netfilter-persistent": [
+        # sets that those rules name, of ipset-persistent
+        (["ipset", "restore", "-exist", "-file"], "/etc/iptables/ipsets"),
         (["iptables-restore"], "/etc/iptables/rules.v4"),
         (["ip6tables-restore"], "/etc/iptables/rules.v6"),
     ],

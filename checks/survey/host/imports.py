@@ -92,7 +92,9 @@ def options(words: list[str]) -> tuple[set[str], str]:
         if word in ("-W", "-X"):
             next(rest, "")
         elif word[1:2] not in ("-", "W", "X"):
-            letters |= {*word[1:]}
-            if letters & {"c", "m"}:
+            # what follows the one or the other is code, or a name
+            own = re.split("[cm]", word[1:], maxsplit=1)
+            letters |= {*own[0]}
+            if len(own) > 1:
                 break
     return letters | ({"E", "s", "P"} if "I" in letters else set()), script

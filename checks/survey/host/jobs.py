@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common
+from checks.survey.host import common, dpkg
 
 ETC = Path("/etc")
 VAR = Path("/var")
@@ -102,9 +102,15 @@ def ends() -> Iterator[dict[str, str]]:
     if action in IDLE:
         yield told(ETC / "systemd/logind.conf", f"IdleAction={action}")
     folders = [place / "systemd/system" for place in (ETC, RUN, USR / "local/lib")]
-    for path, text in lines(folders):
-        if ACTS.fullmatch(text) or (text.startswith("Exec") and OFF.search(text.partition("=")[2])):
-            yield told(path, text)
+    acting = [
+        (path, text)
+        for path, text in lines(folders)
+        if ACTS.fullmatch(text) or (text.startswith("Exec") and OFF.search(text.partition("=")[2]))
+    ]
+    # by links a boot starts packages' own, of which some are about the end of it
+    leads = {path: os.path.realpath(path).removeprefix(dpkg.ROOT) for path, _ in acting if path.is_symlink()}
+    own = dpkg.owners(leads.values())
+    yield from (told(path, text) for path, text in acting if leads.get(path) not in own)
     if not re.fullmatch(r"[0-9a-f]{32}\s*", common.read(ETC / "machine-id") or ""):
         yield told(ETC / "machine-id", "the next boot is taken for the first one, with its presets and questions")
     if (RUN / "nextroot").exists():

@@ -22,7 +22,7 @@ CONTROLS = {
 # Those that say yes without a word from whoever comes: they prepare a session, or keep some out
 YES = re.compile(
     r"pam_(?:permit|env|faildelay|nologin|shells|group|cap|motd|issue|mail|time|keyinit|selinux|loginuid|echo|warn"
-    r"|securetty|mkhomedir|umask|limits|faillock)"
+    r"|securetty|mkhomedir|umask|limits|faillock|localuser|access|listfile)"
 )
 DEEP = 8  # files that name one another
 
