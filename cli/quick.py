@@ -31,7 +31,9 @@ def begin() -> None:
         dataclasses.__dict__[COMPILE] = partial(_called, compiled)
     # none is in the locked environment, and looking for them reads what every package has written down
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    sys.modules.setdefault("importlib.metadata", _Packages("importlib.metadata"))
+    packages = sys.modules.setdefault("importlib.metadata", _Packages("importlib.metadata"))
+    # an import by its whole name does so for a module alone that it has looked for
+    vars(importlib).setdefault("metadata", packages)
     # pyinfra holds arguments against their types with it
     sys.modules.setdefault("typeguard", _Typeguard("typeguard"))
     # paramiko imports it for a `Match exec` of the operator's SSH configuration alone
@@ -46,7 +48,7 @@ def _called(compiled: Callable[..., Any], name: str, *given: Any, **options: Any
     """
     made: list[Callable[..., Any]] = []
 
-    def method(self: Any, *values: Any, **named: Any) -> Any:
+    def method(self: Any, /, *values: Any, **named: Any) -> Any:
         if not made:
             made.append(compiled(name, *given, **options))
             made[0].__qualname__ = method.__qualname__

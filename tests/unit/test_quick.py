@@ -73,6 +73,18 @@ def test_installed_packages_are_looked_through_once_and_tell_what_they_always_do
     assert said.splitlines() == ["False", "1 SSHConnector", "True 0"]
 
 
+def test_installed_packages_are_found_by_whoever_imports_what_finds_them_by_its_whole_name() -> None:
+    said = python(
+        "from cli import quick\n"
+        "quick.begin()\n"
+        "import importlib.metadata\n"
+        "print(importlib.metadata.version('click').count('.'))\n"
+        "import sys\n"
+        "print(importlib.metadata is sys.modules['importlib.metadata'])\n"
+    )
+    assert said.splitlines() == ["2", "True"]
+
+
 def test_an_operation_that_is_named_on_pyinfras_command_line_is_imported_then() -> None:
     said = python(
         "import sys\n"
@@ -124,6 +136,10 @@ class Ordered:
     first: int
     second: int = 2
 
+@dataclass
+class Own:
+    self: int
+
 def raised(call):
     try:
         return call()
@@ -131,6 +147,7 @@ def raised(call):
         return f"{type(error).__name__}: {error}"
 
 for _ in range(2):
+    print(Own(self=1), Own(2))
     print(Plain(1), Plain(1) == Plain(1), Plain(1) == Plain(2), Plain(1).second is Plain(1).second)
     print(Frozen(1, Frozen(2)), len({Frozen(1), Frozen(1), Frozen(2)}), Frozen(1) == Wider(1), Wider(1) == Wider(1))
     print(raised(lambda: setattr(Frozen(1), "first", 2)), raised(lambda: delattr(Wider(1), "third")))
