@@ -105,7 +105,7 @@ def words(found: Served) -> Iterator[tuple[re.Pattern[str], str]]:
     ways = [goal(found, AIM), *(goal_of(kept) for kept in found.generations)]
     for aim in ways:
         if way := activation(found, CONFIG, aim):
-            for name in (*way.stop, *way.restart, *way.await_, *way.release, *way.listen, *way.leaving):
+            for name in (*way.begun, *way.stop, *way.release, *way.leaving, *way.idle, *way.slices):
                 yield OURS, name
     gone = surplus(found, RIG, AIM, [])
     for path in gone.paths:
