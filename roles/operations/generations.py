@@ -18,6 +18,7 @@ from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import faults
+from rigwright.gateway.given import GATEWAY, ROUTER
 from rigwright.gateway.service import ADMIN
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
@@ -257,6 +258,10 @@ def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[Stri
         yield StringCommand("rm -f", QuoteString(path), "2>/dev/null || mv -fT", QuoteString(path), doomed)
         yield StringCommand("rm -rf", doomed)
     for user in gone.users:
+        if user in (GATEWAY, ROUTER):
+            # keys of engines are in it, for whoever gets the user's number next
+            folder = QuoteString(f"/run/{user}")
+            yield StringCommand("umount --lazy", folder, "2>/dev/null; rm -rf --one-file-system", folder)
         # together: once it is gone it is not ours, and another one of that name may come
         forget_it = QuoteString(f"/^user {user}$/d")
         yield StringCommand("userdel", QuoteString(user), "&& sed -i", forget_it, QuoteString(rig.ledger))
