@@ -139,7 +139,9 @@ def renamed() -> list[list[str]]:
     cards = {(common.read(f"{dpkg.ROOT}/sys/class/net/{name}/address") or "").strip() for name in there}
     found = []
     for folder, suffix, form in (("systemd/network", ".link", LINK), ("udev/rules.d", ".rules", NAMED)):
-        for first, *_ in parts(folder, suffix):
+        firsts = [first for first, *_ in parts(folder, suffix)]
+        # a package's own name cards by what they are (udev has some for management controllers): they did so before
+        for first in dict.fromkeys(firsts).keys() - dpkg.owners(firsts).keys():
             said = lines(first)
             # of one whose cards are others it is no matter
             known = {one.lower() for one in CARD.findall(" ".join(said))}
