@@ -132,8 +132,8 @@ def changed() -> Iterator[dict[str, str]]:
     """Scripts of packages that are not as the package brought them."""
     for package in dpkg.packages():
         for path, digest in package.conffiles.items():
-            text = common.read(f"{ROOT}{path}") if SCRIPTS.match(path) else None
-            if text is not None and hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() != digest:
+            data = common.data(f"{ROOT}{path}") if SCRIPTS.match(path) else None
+            if data is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != digest:
                 yield jobs.told(Path(path), f"not as {package.name} brought it")
 
 

@@ -155,10 +155,9 @@ def unchanged(paths: Iterable[str]) -> set[str]:
         for path in asked:
             sums.setdefault(path, set()).update(rows[name] for name in names(path) if name in rows)
     for path in asked:
-        content = common.read(f"{ROOT}{path}")
-        if content is not None and hashlib.md5(content.encode(), usedforsecurity=False).hexdigest() in sums.get(
-            path, ()
-        ):
+        # as it lies there: text of another encoding would be other bytes once it was read
+        content = common.data(f"{ROOT}{path}")
+        if content is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() in sums.get(path, ()):
             found.add(path)
     return found
 

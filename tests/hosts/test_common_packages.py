@@ -1,0 +1,48 @@
+"""Packages that many machines have are no drift: what they bring of rules, units and settings is their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Host
+from tests.hosts.support import red_lines, served, until
+
+pytestmark = pytest.mark.all_only
+# What names network cards, decides who may do what, starts programs by timers and sockets, filters packets, changes
+# PAM's stacks, or has the kernel start others' programs
+PACKAGES = (
+    *(
+        "udev",
+        "polkitd",
+        "libpam-systemd",
+        "libpam-google-authenticator",
+        "network-manager",
+        "avahi-daemon",
+        "cloud-init",
+    ),
+    *(
+        "unattended-upgrades",
+        "cron",
+        "rsyslog",
+        "logrotate",
+        "ufw",
+        "fail2ban",
+        "ipset",
+        "nftables",
+        "iptables",
+        "chrony",
+    ),
+    *("smartmontools", "lm-sensors", "nfs-common", "kexec-tools", "docker.io", "podman", "qemu-user-static"),
+    *("binfmt-support", "default-jre-headless"),
+)
+
+
+def test_packages_that_many_machines_have_are_no_drift(converged: Host, inventory: Path) -> None:
+    install = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install"
+    converged.run(f"apt-get -qq update && {install} {' '.join(PACKAGES)} 2>&1 | tail -n 5")
+    assert red_lines(inventory) == {}
+    converged.reboot()
+    until(lambda: served(converged), "serving after a boot")
+    assert red_lines(inventory) == {}
