@@ -85,6 +85,8 @@ class World:
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
         (self.folder / "log").unlink(missing_ok=True)
+        # of bodies that nginx had not come to take away when the case before was over
+        shutil.rmtree(self.folder / "run/body", ignore_errors=True)
         self.asked = 0
         self.settle(**changed)
         (self.folder / "run/engine-keys.json").write_text(json.dumps({"one": "secret-of-one"}))
