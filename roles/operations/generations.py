@@ -19,7 +19,7 @@ from pyinfra.facts.files import FileContents
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import faults
 from rigwright.gateway.given import GATEWAY, ROUTER
-from rigwright.gateway.service import ADMIN
+from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
@@ -41,6 +41,8 @@ PATIENCE = 60  # seconds until a stopped unit has to have given back all that it
 SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 LOG_LINES = 20  # of a unit that does not become ready
 READ_LINES = 5000  # of those, where a cause is looked for
+
+RUNTIMES = {GATEWAY: RUNTIME, ROUTER: ROUTER_RUNTIME}
 
 
 class ServedNow(FactBase[Served]):
@@ -258,9 +260,9 @@ def pruned(rig: Rig, wanted: Generation, users: Sequence[str]) -> Generator[Stri
         yield StringCommand("rm -f", QuoteString(path), "2>/dev/null || mv -fT", QuoteString(path), doomed)
         yield StringCommand("rm -rf", doomed)
     for user in gone.users:
-        if user in (GATEWAY, ROUTER):
+        if user in RUNTIMES:
             # keys of engines are in it, for whoever gets the user's number next
-            folder = QuoteString(f"/run/{user}")
+            folder = QuoteString(RUNTIMES[user])
             yield StringCommand("umount --lazy", folder, "2>/dev/null; rm -rf --one-file-system", folder)
         # together: once it is gone it is not ours, and another one of that name may come
         forget_it = QuoteString(f"/^user {user}$/d")

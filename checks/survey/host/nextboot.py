@@ -64,8 +64,9 @@ def risky() -> list[list[str]]:
         # what is written there is a setting, too (tmpfiles.d(5))
         for line in lines(first):
             words = line.split(" ", 6)
-            if words[0][:1] == "w" and len(words) == 7 and words[1].startswith(SYSCTL):
-                found += [[first, line] for _ in [0] if odd(words[1].removeprefix(SYSCTL), words[6])]
+            writes = words[0][:1] == "w" and len(words) == 7 and words[1].startswith(SYSCTL)
+            if writes and odd(words[1].removeprefix(SYSCTL), words[6]):
+                found.append([first, line])
     found += helpers()
     now = (common.read(f"{dpkg.ROOT}/proc/sys/kernel/core_pattern") or "").strip()
     return found + ([["/proc/sys/kernel/core_pattern", now]] if piped("kernel.core_pattern", now) else [])
@@ -139,14 +140,15 @@ def renamed() -> list[list[str]]:
     cards = {(common.read(f"{dpkg.ROOT}/sys/class/net/{name}/address") or "").strip() for name in there}
     found = []
     for folder, suffix, form in (("systemd/network", ".link", LINK), ("udev/rules.d", ".rules", NAMED)):
-        firsts = [first for first, *_ in parts(folder, suffix)]
-        # a package's own name cards by what they are (udev has some for management controllers): they did so before
-        for first in dict.fromkeys(firsts).keys() - dpkg.owners(firsts).keys():
+        for first, *_ in parts(folder, suffix):
             said = lines(first)
             # of one whose cards are others it is no matter
             known = {one.lower() for one in CARD.findall(" ".join(said))}
             if not known or known & cards:
                 found += [[first, line] for line in said if (name := form.search(line)) and name[1] not in there]
+    # a package's own name cards by what they are (udev has some for management controllers): they did so before
+    brought = dpkg.unchanged(path for path, _ in found)
+    found = [one for one in found if one[0] not in brought]
     loaded = {line.split(" ")[0] for line in common.lines(common.read(f"{dpkg.ROOT}/proc/modules") or "")}
     drivers = {Path(os.path.realpath(f"{dpkg.ROOT}/sys/class/net/{name}/device/driver/module")).name for name in there}
     for first, *_ in parts("modprobe.d", ".conf"):
