@@ -3,7 +3,8 @@
 from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.host.plan import desired, stages
+from rigwright.host.desired import desired
+from rigwright.host.stages import stages
 from rigwright.monitoring.figures import deploy_file
 from rigwright.serving.theirs import leaving, refusals
 from rigwright.supply.expected import refusal

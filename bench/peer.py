@@ -14,8 +14,8 @@ from pathlib import Path
 from bench import locked
 from lab.hosts import Host
 from rigwright.declaration.rig import Rig
+from rigwright.host.desired import desired
 from rigwright.host.facts import HostFacts, packages
-from rigwright.host.plan import desired
 from rigwright.host.preflight import HOME
 from rigwright.inventory import ROOT
 from rigwright.serving.generation import mode

@@ -20,8 +20,8 @@ from checks.survey.taken import Survey
 from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
+from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Desired
 from rigwright.monitoring.service import services
 from rigwright.serving.generation import Generation
 

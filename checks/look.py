@@ -22,8 +22,8 @@ from roles.unreached import away
 
 if TYPE_CHECKING:
     from checks.survey.taken import Survey
+    from rigwright.host.desired import Desired
     from rigwright.host.facts import HostFacts
-    from rigwright.host.plan import Desired
 
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
@@ -64,7 +64,7 @@ class Seen:
     @cached_property
     def desired(self) -> Desired:
         """What its rig comes to on it; raises as `facts`."""
-        from rigwright.host.plan import desired
+        from rigwright.host.desired import desired
 
         return desired(self.rig, self.facts)
 

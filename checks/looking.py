@@ -21,9 +21,9 @@ from rigwright.host import deploy_lock, together
 from rigwright.host import facts as host_facts
 from rigwright.host.channel import said
 from rigwright.host.deploy_lock import Holder
+from rigwright.host.desired import Desired, desired
 from rigwright.host.facts import HostFacts
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.host.plan import Desired, desired
 from rigwright.inventory import load
 from rigwright.nvidia.cards import holders
 from rigwright.nvidia.cards.holders import Holders

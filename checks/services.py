@@ -11,7 +11,7 @@ from checks.survey.taken import Survey
 from checks.survey.units import UnitFile, declared
 from rigwright.declaration.rig import Rig
 from rigwright.engines.container import Container
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 
 RESTART = "run `systemctl reset-failed` and `systemctl restart` on that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""

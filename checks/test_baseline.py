@@ -13,8 +13,8 @@ from rigwright.baseline import book
 from rigwright.baseline.compare import compared
 from rigwright.baseline.run import Fingerprint, Run
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Desired
 from rigwright.nvidia.cards import presence, smi
 
 MEASURE = "`rigwright bench speed` measures it"

@@ -13,7 +13,7 @@ from checks.survey.processes import PROCESSES, Process, Unit, program
 from checks.survey.taken import Survey
 from checks.survey.units import UnitFile
 from rigwright.declaration.rig import CACHES, COMPILED, Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.serving.units import ANYBODYS
 
 # Where engines that compile while they run write to: a cache, and what they alone see of these.

@@ -10,7 +10,7 @@ from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.trees import as_recorded
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
 
 

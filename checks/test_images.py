@@ -18,7 +18,7 @@ from checks.survey.processes import PROCESSES, Process
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.container import Container
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 
 # File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
 MADE = {

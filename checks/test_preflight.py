@@ -3,7 +3,7 @@
 import time
 
 from checks import check, expect
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.host.preflight import refusals
 
 

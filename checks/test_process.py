@@ -13,7 +13,7 @@ from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, UnitFile
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 
 # The kernel's words for limits (proc(5)) -> systemd's.
 LIMITS = {

@@ -18,8 +18,8 @@ from checks.survey.taken import Survey
 from checks.survey.units import UNITS, declared, ours
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Expanded, Service
+from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Desired
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import names

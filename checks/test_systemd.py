@@ -13,8 +13,8 @@ from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import PARENTS, UNITS, UnitFile, Units, declared
 from rigwright.declaration.rig import Rig
+from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Desired
 from rigwright.serving.units import ANYBODYS
 from rigwright.serving.units import UNITS as FOLDER
 

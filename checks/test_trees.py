@@ -13,7 +13,7 @@ from checks.survey.ways import WAYS, Folder
 from checks.trees import as_recorded, judged
 from rigwright import trees
 from rigwright.declaration.rig import CACHES, Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.weights.records import PACKAGE, programs
 
 LOST = "lost+found"

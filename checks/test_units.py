@@ -12,7 +12,7 @@ from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import BOOT, UNITS, UnitFile, Units, declared
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.serving.units import UNITS as FOLDER
 
 

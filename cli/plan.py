@@ -18,8 +18,9 @@ from rigwright.containers.plan import container_plan
 from rigwright.declaration.rig import Rig
 from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
+from rigwright.host.desired import Desired, desired
 from rigwright.host.noted import other_cards
-from rigwright.host.plan import Desired, Plan, desired
+from rigwright.host.plan import Plan
 from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.cards.holders import sentences
 from rigwright.nvidia.driver import told

@@ -10,7 +10,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 
 if TYPE_CHECKING:
-    from rigwright.host.plan import Desired
+    from rigwright.host.desired import Desired
 
 LOOKED: channel.Schema = {
     "there": (channel.path, channel.text),

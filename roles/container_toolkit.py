@@ -16,7 +16,7 @@ from rigwright.containers.plan import ContainerPlan, Refused, container_plan, la
 from rigwright.containers.tables import DOCKER as DOCKER_ARCHIVE
 from rigwright.containers.tables import TOOLKIT
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.render import render
 from rigwright.supply.bundle import Packages
 from roles.operations.containers import held, in_force, kept_aside, look, refreshed, set_aside, undisturbed

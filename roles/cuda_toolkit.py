@@ -8,7 +8,7 @@ from pyinfra.api import deploy
 
 from rigwright import trees
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.render import render
 from rigwright.supply.network import network

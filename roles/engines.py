@@ -14,7 +14,7 @@ from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs import spent
 from rigwright.envs.installer import installer
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.render import render
 from rigwright.supply.fetching import spec
 from rigwright.supply.lock import Artefact

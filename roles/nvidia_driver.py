@@ -10,7 +10,7 @@ from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.nvidia.cards.files import folders
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.files import PERSISTENCED, paths, settings_of, store

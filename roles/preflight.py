@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyinfra import host, logger, state
 
 from rigwright.containers import plan as containers_plan
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.driver.choice import Refused
 from roles import container_toolkit

@@ -8,7 +8,7 @@ from rigwright.declaration import keys
 from rigwright.declaration.edit import Switch
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.service import ROTATION, rotation
-from rigwright.host.plan import Desired, node_of
+from rigwright.host.desired import Desired, node_of
 from rigwright.serving.beside import Beside, beside
 from rigwright.serving.doctors import examinations
 from rigwright.serving.live import JOB

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 
 T = TypeVar("T")
 

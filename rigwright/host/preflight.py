@@ -14,9 +14,9 @@ from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
+from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts, lacking
 from rigwright.host.noted import shared_memory
-from rigwright.host.plan import Desired
 from rigwright.host.systems import SUPPORTED
 from rigwright.monitoring.refused import unfit
 from rigwright.monitoring.service import KINDS, unit_name

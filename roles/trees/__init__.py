@@ -15,7 +15,7 @@ from pyinfra.api import FunctionCommand, StringCommand, operation
 from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder
 from roles import fetching

@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from roles.base import base
 from roles.engines import engines
 from roles.probe import probe

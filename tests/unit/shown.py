@@ -28,7 +28,8 @@ from cli.status_lines import Row, Status, lines, table
 from cli.tables import paragraph
 from cli.variants import variants
 from rigwright.host.deploy_lock import Holder
-from rigwright.host.plan import desired, plan
+from rigwright.host.desired import desired
+from rigwright.host.plan import plan
 from rigwright.inventory import ROOT, hosts, load
 from rigwright.patches import apply
 from rigwright.patches import patch as patches

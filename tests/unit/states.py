@@ -7,8 +7,8 @@ from typing import Any
 
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Installation
+from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Desired
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served

@@ -18,7 +18,7 @@ from rigwright.baseline import book
 from rigwright.baseline.book import Page
 from rigwright.baseline.run import Fingerprint, Run, Series
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.host.plan import Desired, desired
+from rigwright.host.desired import Desired, desired
 from rigwright.nvidia.cards.smi import FIELDS
 from tests.unit.samples import facts, instance, rig
 

@@ -15,7 +15,8 @@ from checks.looking import Box
 from cli import plan as verb
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Plan, desired
+from rigwright.host.desired import desired
+from rigwright.host.plan import Plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.serving.live import Served
 from rigwright.serving.use import Use

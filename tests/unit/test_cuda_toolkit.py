@@ -15,7 +15,8 @@ from checks.survey.taken import Survey
 from checks.test_cuda_toolkit import test_compiler as check_compiler
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
-from rigwright.host.plan import desired, plan
+from rigwright.host.desired import desired
+from rigwright.host.plan import plan
 from rigwright.host.preflight import refusals
 from rigwright.nvidia.cuda.toolkit import COMPILER, Toolkit, toolkit
 from rigwright.serving.activation import surplus

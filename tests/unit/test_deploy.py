@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.plan import STAGES
+from rigwright.host.stages import STAGES
 from rigwright.inventory import ROOT
 from tests.unit.samples import Box
 

@@ -11,8 +11,8 @@ import pytest
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment, entering, plan, texts
 from rigwright.envs.told import installed, installed_script, wanted
+from rigwright.host.desired import desired
 from rigwright.host.noted import other_cards
-from rigwright.host.plan import desired
 from rigwright.host.preflight import refusals, warnings
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.render import render

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from rigwright.host.preflight import evidence, warnings
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.sample_texts import CATALOG

@@ -13,7 +13,7 @@ from rigwright import toml
 from rigwright.declaration.entry import Roots
 from rigwright.engines.image import KIND
 from rigwright.engines.kind import Expanded
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from rigwright.host.preflight import refusals
 from rigwright.serving.units import unit
 from tests.unit.image_samples import IMAGE, made, rig, rows, served

@@ -24,7 +24,7 @@ from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from rigwright.declaration.entry import Roots
 from rigwright.declaration.rig import Rig
-from rigwright.host.plan import Desired
+from rigwright.host.desired import Desired
 from tests.unit import samples
 from tests.unit.checking import red_of
 

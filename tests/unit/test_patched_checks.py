@@ -19,7 +19,7 @@ from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.envs.env import Environment
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from tests.unit.checking import red_of, taken
 from tests.unit.env_samples import declared
 from tests.unit.patch_samples import AFTER, BEFORE, made

@@ -11,8 +11,10 @@ import pytest
 
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
+from rigwright.host.desired import Desired, desired
 from rigwright.host.facts import HostFacts
-from rigwright.host.plan import STAGES, Desired, Plan, Step, desired, plan, stages
+from rigwright.host.plan import Plan, plan
+from rigwright.host.stages import STAGES, Step, stages
 from rigwright.host.undeclared import undeclared
 from rigwright.serving.live import Served
 from rigwright.supply.bundle import Bundle

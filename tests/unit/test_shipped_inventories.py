@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright.envs.env import environment
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from rigwright.host.preflight import evidence
 from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.cards.files import POWER

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from rigwright.trees import declared, missing
 from roles.envs.host.tree import see
 from roles.trees.host.look import Host, content

@@ -29,7 +29,7 @@ from lab.wheels import Wheel
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build
-from rigwright.host.plan import desired
+from rigwright.host.desired import desired
 from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.driver.tables import SHIPPED, tables
 from rigwright.supply.lock import Lock, text
