@@ -18,6 +18,7 @@ from lab import cards, cgroups, gpus, images, network
 from lab.nvidia import kernel, models
 
 BOOT_LIMIT = 60  # seconds until sshd must answer; a boot takes about one
+PATIENCE = 20  # seconds; of a busy machine the shortest connection takes one now and then
 # A network with a certificate authority of its own has it here; hosts reach what this machine reaches.
 TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
 HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
@@ -78,10 +79,21 @@ class Host:
         """The host's own key as OpenSSH's clients know hosts: the lab made it, so nobody has to be believed."""
         return self.folder / "known_hosts"
 
-    def ssh_command(self, *command: str, user: str = "root") -> list[str]:
-        """The ssh command line that runs a command there, or opens a shell."""
-        known = f"UserKnownHostsFile={self.known_hosts}"
-        options = ("BatchMode=yes", "ConnectTimeout=1", "StrictHostKeyChecking=yes", known, "GlobalKnownHostsFile=none")
+    def ssh_command(self, *command: str, user: str = "root", patience: int = PATIENCE) -> list[str]:
+        """The ssh command line that runs a command there, or opens a shell.
+
+        Args:
+            command: The command; none for a shell.
+            user: Whose.
+            patience: Seconds that a connection may take.
+        """
+        options = (
+            "BatchMode=yes",
+            f"ConnectTimeout={patience}",
+            "StrictHostKeyChecking=yes",
+            f"UserKnownHostsFile={self.known_hosts}",
+            "GlobalKnownHostsFile=none",
+        )
         flags = [word for option in options for word in ("-o", option)]
         return ["ssh", "-q", "-i", str(self.key), *flags, f"{user}@{self.address}", *command]
 
@@ -100,7 +112,7 @@ class Host:
 
     def answers(self) -> bool:
         """Whether sshd lets us in."""
-        return subprocess.run(self.ssh_command("true"), capture_output=True, check=False).returncode == 0
+        return subprocess.run(self.ssh_command("true", patience=1), capture_output=True, check=False).returncode == 0
 
     def wait(self) -> None:
         """Wait until sshd lets us in.
@@ -136,7 +148,8 @@ class Host:
         started = "systemctl show --timestamp=us --property=UserspaceTimestamp"
         boot = self.run(started)
         self.run("systemctl reboot", check=False)
-        self._until(lambda: self.run(started, check=False) not in ("", boot), "has not come back")
+        asked = self.ssh_command(started, patience=1)
+        self._until(lambda: network.sh(*asked, check=False) not in ("", boot), "has not come back")
 
     def written(self, since_ns: int = 0) -> list[str]:
         """Paths written, changed or removed on this host since a time (nanoseconds since the epoch), sorted."""

@@ -138,7 +138,7 @@ def test_vllm_itself_is_patched_and_served(boot: Boot, vllm: vllm_box.Ground, tm
     group = f"/sys/fs/cgroup{host.run('systemctl show --property=ControlGroup --value rigwright-chat').strip()}"
     python = f"{Path(file).parents[7]}/bin/python"
     host.run(
-        f"systemd-run -q --unit=beside sh -c 'echo $$ > {group}/cgroup.procs; "
+        f"systemd-run -q --unit=beside sh -c 'echo 0 > {group}/cgroup.procs && "
         f'cd /opt && PYTHONPATH=/srv/own exec {python} -c "import time; time.sleep(600)"\''
     )
     until(lambda: "PYTHONPATH has /srv/own" in str(red_lines(patched).get("V04")), "it is seen")

@@ -31,6 +31,7 @@ class Host:
             "dpkg-query": DPKG,
             "userdel": REMEMBER,
             "getent": '[ "$2" = svc ] && echo svc',
+            "nsenter": f'{REMEMBER}\nshift\nexec "$@"',
         }.items():
             stand_in(root / "bin", name, body)
         for path in (
@@ -148,6 +149,19 @@ def test_what_a_container_was_kept_in_goes(host: Host) -> None:
     (host.root / "run/rigwright/containers/chat/graph").mkdir(parents=True)
     host.remove()
     assert host.left() == EMPTY
+
+
+def test_what_is_mounted_is_taken_off_among_the_hosts_mounts(host: Host) -> None:
+    """A job has mounts of its own: what it takes off there alone is busy."""
+    bin_ = host.root / "bin"
+    (bin_ / "mounted").touch()
+    stand_in(bin_, "nsenter", f'{REMEMBER}\nshift\nOURS=no exec "$@"')
+    stand_in(bin_, "mountpoint", f'[ "$OURS" = no ] && [ "$2" != "${{2%gateway}}" ] && [ -e {bin_}/mounted ]')
+    stand_in(bin_, "umount", f'[ "$OURS" = no ] && rm {bin_}/mounted')
+    host.remove()
+    assert [line for line in host.asked if "umount" in line] == [
+        f"nsenter --mount=/proc/1/ns/mnt umount --lazy {host.root}/run/rigwright_gateway"
+    ]
 
 
 def test_what_somebody_else_has_put_there_stays_and_is_named(host: Host) -> None:
