@@ -94,6 +94,7 @@ def _may(line: str, rig: Rig) -> bool:
         return what.startswith(f"{rig.service_user}-") or what in (
             rig.gateway_user,
             rig.router_user,
+            rig.doctor_user,
             *user_names(rig.service_user).values(),
         )
     if kind == "tree":

@@ -23,6 +23,9 @@ from roles.progress import Files, document, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
+LEAVING = (
+    1000  # tenths of a second that an ended one may take to go; systemd waits 90 s before it kills (TimeoutStopSec=)
+)
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 # apt's APT::Status-Fd: what it is about, percent of all, words
 APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
@@ -212,9 +215,15 @@ class _Watcher:
             *("--setenv=HOME=/root", "--setenv=LC_ALL=C.UTF-8", "/bin/sh", script_at),
         )
         self.shell.run(f"mkdir -p {folder} && umask 077 && cat > {shlex.quote(script_at)}", stdin=script)
+        service = shlex.quote(f"{self.unit}.service")
+        # one that was killed is loaded until the last of its processes has gone
+        gone = (
+            f"n=0; while systemctl reset-failed {service} 2>/dev/null; "
+            f'[ "$(systemctl show --property=LoadState --value {service})" = loaded ] && [ $n -lt {LEAVING} ]; '
+            "do n=$((n + 1)); sleep 0.1; done; "
+        )
         self.shell.run(
-            f"{taken}systemctl reset-failed {shlex.quote(f'{self.unit}.service')} 2>/dev/null; "
-            f": > {shlex.quote(log)}; {shlex.join(words)}",
+            f"{taken}{gone}: > {shlex.quote(log)}; {shlex.join(words)}",
             stdin="".join(f"{value}\n" for value in secrets.values()) if secrets else None,
         )
         self.begun = True

@@ -55,6 +55,20 @@ def test_a_job_is_watched_on_while_a_package_has_systemd_start_anew(lab: Lab, bo
     assert status == 0, said
 
 
+def test_a_job_that_has_not_gone_yet_is_waited_for(lab: Lab, boot: Boot, tmp_path: Path) -> None:
+    """One whose controller was killed may be ending still when the next run comes."""
+    host = boot()
+    host.run(
+        "touch /root/go; systemd-run -q --unit=rw-job-test -p TimeoutStopSec=3 sh -c 'trap : TERM; sleep infinity &"
+        " wait; touch /root/asked; while :; do sleep 1; done'"
+    )
+    host.run("systemctl stop --no-block rw-job-test; until [ -e /root/asked ]; do sleep 0.1; done")
+    assert host.run("systemctl is-active rw-job-test || true").strip() == "deactivating"
+    run = deploy(write_inventory(tmp_path, lab, host), file=JOB)
+    assert run.status == 0, run.said
+    host.run("[ -e /root/gone ]")
+
+
 def test_a_failing_job_shows_the_end_of_its_log_and_only_its_host_fails(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     bad, good = boot(), boot()
     for host in (bad, good):
