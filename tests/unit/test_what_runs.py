@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.ground import touching
+from checks.survey.ground import ours
 from checks.survey.host import commands, dpkg, firewall, ground, jobs, loader, nextboot, rights, settings, sshd
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import stand_in
@@ -91,8 +91,8 @@ def test_what_settings_load_into_programs_is_told(write: Write) -> None:
 
 
 def found_jobs() -> list[str]:
-    about = touching(rig(instance()))
-    return [one["text"] for one in ground._jobs(re.compile(about), re.compile("(?!)"), [], [])]
+    box = rig(instance())
+    return [one["text"] for one in ground._jobs(re.compile(ours(box)), box.roots.software, [], [])]
 
 
 def test_what_a_job_starts_is_looked_into(write: Write, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from checks.survey.host import common
 
 PROC = "/proc"
 # A library of Python's own, or of a package that is installed for one
-MODULES = re.compile(r" (/\S*/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/.*)$")
+MODULES = re.compile(r"/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/")
 SHOWN = 20  # of a list
 
 
@@ -33,11 +33,8 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
     if not named(program):
         return []
     found = [] if program.startswith(places) else [f"its program is {program}"]
-    mapped = {
-        match[1]
-        for line in common.lines(common.begin(f"{PROC}/{pid}/maps", 16 << 20))
-        if (match := MODULES.search(line))
-    }
+    rows = [line.split(maxsplit=5) for line in common.lines(common.begin(f"{PROC}/{pid}/maps", 16 << 20))]
+    mapped = {row[5] for row in rows if len(row) == 6 and row[5].startswith("/") and MODULES.search(row[5])}
     found += [f"it has mapped {path}" for path in sorted(mapped) if not path.startswith(places)]
     found += [f"{why} {place}" for why, place in searched(pid) if not f"{place}/".startswith(places)]
     return found[:SHOWN]
