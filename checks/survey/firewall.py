@@ -40,6 +40,8 @@ class Planned:
     elements: list[Raw]
     failed: str
     """Why they cannot be loaded; empty where they can."""
+    judged: bool = True
+    """Whether they could be read: those that name interfaces by number are only where the kernel has some to make."""
 
 
 @dataclass(frozen=True)
