@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -188,6 +189,37 @@ def test_what_the_kernel_has_started_after_a_boot_is_told(write: Write, file: st
     write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n")
     write("usr/bin/packaged")
     write(file, f"{text}\n")
+    assert bool(nextboot.risky()) == told
+
+
+# As a container of tonistiigi/binfmt has it registered
+FOREIGN = "7f454c460201010000000000000000000200b700"
+WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, False),
+        ({"magic": FOREIGN[:36] + "0016"}, False),
+        ({"flags:": "POC"}, True),
+        ({"magic": FOREIGN[:36] + "3e00"}, True),
+        ({"magic": FOREIGN[:36] + "0300"}, True),
+        ({"mask": WHOLE[:36] + "00ff"}, True),
+        ({"mask": "00" + WHOLE[2:]}, True),
+        ({"mask": ""}, True),
+        ({"magic": "2321"}, True),
+        ({"magic": "x"}, True),
+        ({"offset": "8"}, True),
+    ],
+)
+def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(
+    write: Write, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: bool
+) -> None:
+    monkeypatch.setattr(nextboot.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    rows = {"interpreter": "/usr/bin/qemu-aarch64", "flags:": "POCF", "offset": "0", "magic": FOREIGN, "mask": WHOLE}
+    text = "".join(f"{key} {value}\n" for key, value in (rows | changed).items())
+    write("proc/sys/fs/binfmt_misc/qemu-aarch64", f"enabled\n{text}")
     assert bool(nextboot.risky()) == told
 
 
