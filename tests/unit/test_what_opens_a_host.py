@@ -69,6 +69,57 @@ def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path
     assert [one["file"] for one in pam.opened()] == (["/etc/pam.d/x"] if told else [])
 
 
+IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (IF.format("uid >= 1000 quiet"), True),
+        ("AUTH Sufficient pam_succeed_if.so user = eve\n@include common-auth\n", True),
+        (IF.format("user ingroup people"), True),
+        (IF.format("user ingroup own"), True),
+        # as login managers have it, and nobody is in that group
+        (IF.format("user ingroup nopasswdlogin"), False),
+        (IF.format("user ingroup none"), False),
+        (IF.format("use_uid user ingroup people"), False),
+        (IF.format("use_uid uid >= 0"), True),
+        (IF.format("quiet"), False),
+        ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
+        (
+            "auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
+            "@include common-auth\nauth required pam_env.so\n",
+            False,
+        ),
+        (
+            "auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
+            "@include common-auth\nauth required pam_permit.so\n",
+            True,
+        ),
+        ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
+        ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
+        ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
+        ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
+    ],
+)
+def test_whom_a_condition_or_a_program_lets_in_is_told(write: Write, text: str, told: bool) -> None:
+    write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\n")
+    write("etc/passwd", "bob:x:1001:60::/:/bin/sh\n")
+    write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
+    write("etc/pam.d/x", text)
+    assert [one["file"] for one in pam.opened()] == (["/etc/pam.d/x"] if told else [])
+
+
+def test_a_vendors_file_counts_where_the_host_has_none_of_its_name(write: Write) -> None:
+    write("usr/lib/pam.d/x", "auth required pam_permit.so\n")
+    write("usr/lib/pam.d/shared", "auth required pam_permit.so\n")
+    write("etc/pam.d/y", "auth include shared\n")
+    assert [one["file"] for one in pam.opened()] == ["/etc/pam.d/y", "/usr/lib/pam.d/shared", "/usr/lib/pam.d/x"]
+    write("etc/pam.d/x", "auth required pam_unix.so\n")
+    write("etc/pam.d/shared", "auth required pam_unix.so\n")
+    assert [*pam.opened()] == []
+
+
 def test_what_a_package_lets_in_is_its_own_until_somebody_changes_it(write: Write, tmp_path: Path) -> None:
     path = write("etc/pam.d/autologin", "auth required pam_permit.so\n")
     digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -67,6 +67,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         ("etc/modprobe.d/x.conf", "install tun /var/tmp/x"),
         ("etc/binfmt.d/x.conf", ":zz:E::zzz::/var/tmp/x:"),
         ("etc/pam.d/common-session", "session optional pam_exec.so quiet /var/tmp/x"),
+        ("usr/lib/pam.d/own", "account required pam_exec.so log=/var/log/x /var/tmp/x"),
         ("etc/network/interfaces", "iface lo inet loopback\n  post-up /var/tmp/x"),
         ("etc/systemd/system/x.service", "[Service]\nExecStartPre=-/var/tmp/x"),
         ("etc/systemd/system/x.service.d/y.conf", "[Service]\nExecStart=@/var/tmp/x y"),
