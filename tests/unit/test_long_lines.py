@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +21,14 @@ LOOKS: dict[str, Callable[[str], object]] = {
     "cards": doing.sets_cards,
     "ours": lambda line: doing.touches(line, ABOUT, BOX.roots.software),
     "names": jobs.named,
+    "told": lambda line: jobs.told(Path("x"), line),
 }
 # What an expression may begin with, and lack the end of
 WORDS = (
     *("systemctl ", "systemctl -", "shutdown ", "shutdown -", "init ", " ", ";", "/", "-r"),
     *("nvidia-smi ", "nvidia-persistenced ", "modprobe -r", "rm ", "sed ", "cp ", "mkfs."),
     *(f"{BOX.roots.software}/", f'"{BOX.roots.software}/', "rigwright-chat", "rig", "-"),
+    *("token ", "password:"),
 )
 TIMES = 8
 
@@ -45,7 +48,7 @@ def grows(look: Callable[[str], object], piece: str, length: int) -> float:
     return took(look, piece * (length * TIMES // len(piece))) / took(look, piece * (length // len(piece)))
 
 
-@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("look", [LOOKS[name] for name in ("ends", "cards", "ours")])
 def test_a_look_at_a_line_takes_as_long_as_the_line_is(look: Callable[[str], object]) -> None:
     # what takes its square grows by TIMES as much again
     for first, second in product(WORDS, WORDS):

@@ -67,11 +67,16 @@ def test_what_roots_own_has_hides_nothing_elsewhere(host: Path) -> None:
     assert found() == [(own, "mode 4755")]
 
 
-def test_a_folder_that_others_may_crowd_is_not_known(host: Path) -> None:
+@pytest.mark.parametrize("held", [(), ("tmp",)])
+def test_a_folder_that_others_may_crowd_is_not_known(
+    host: Path, monkeypatch: pytest.MonkeyPatch, held: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(places, "HELD", tuple(f"{host}/{name}" for name in held))
     for number in range(5 * MANY):
         (host / f"tmp/{number}").touch()
         os.chown(host / f"tmp/{number}", EVE, EVE)
     own = setuid(host / "root/own")
+    assert len([*places.held((), [])]) < 6 * MANY
     assert {*found()} == {(own, "mode 4755"), (f"{host}/tmp", "has too many entries: nobody knows what lies there")}
 
 

@@ -42,7 +42,12 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
         if folder in gone:
             continue
         with suppress(OSError), os.scandir(folder) as entries:
-            yield from (one for one in entries if one.is_file(follow_symlinks=False))
+            for number, one in enumerate(entries):
+                if number >= CROWD:
+                    crowded.append(folder)
+                    break
+                if one.is_file(follow_symlinks=False):
+                    yield one
     looked, mounts = 0, common.mount_points()
     spent: Counter[tuple[str, int]] = Counter()
     left = deque((one, one) for one in BELOW if one not in gone)
@@ -55,7 +60,7 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
             own = os.stat(folder)
             for number, one in enumerate(entries):
                 if number >= CROWD:
-                    crowded.append(folder)
+                    crowded += [folder] if folder not in crowded else []
                     break
                 looked += 1
                 if one.path in mounts:
