@@ -65,9 +65,9 @@ class Firewall:
     """Nothing where a boot loads none."""
 
     def after_a_boot(self) -> Firewall | None:
-        """The same with the rules that the next boot loads."""
+        """The same with the rules that the next boot loads; nothing where those could not be read."""
         one = self.planned
-        if one is None:
+        if one is None or not one.judged:
             return None
         return replace(self, chains=one.chains, rules=one.rules, sets=one.sets, elements=one.elements, legacy={})
 
