@@ -95,3 +95,13 @@ def test_rules_that_no_interface_is_at_hand_for_are_not_judged(
 ) -> None:
     found = loaded(tmp_path, rules, modules=(), program="nft")
     assert (found["failed"], found["judged"], asked.exists()) == (failed.format(tmp_path), False, False)
+
+
+def test_what_is_built_into_a_kernel_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "built").write_text(
+        "kernel/drivers/net/dummy.ko\nkernel/drivers/net/bonding/bonding.ko\nkernel/a-ifb.ko\n"
+    )
+    (tmp_path / "bridge").mkdir()
+    monkeypatch.setattr(filters, "MODULES", str(tmp_path))
+    monkeypatch.setattr(filters, "BUILT_IN", str(tmp_path / "built"))
+    assert filters.at_hand() == ["bridge", "dummy", "bond"]
