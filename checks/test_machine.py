@@ -228,6 +228,7 @@ def test_initrd(survey: Survey) -> None:
     "sysctl settings expose nothing, starve nothing and run no unpackaged programs",
     severity="high",
     why="core dump and module helpers run as root; a loopback interface that is routed is open to the network",
+    blind="emulators for programs of other machines alone, as containers register them: which file it was nobody sees",
 )
 def test_kernel_settings(survey: Survey) -> None:
     wrong = [f"{path}: {line}" for path, line in survey.read(SETTINGS).risky]

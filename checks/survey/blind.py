@@ -5,7 +5,7 @@ from __future__ import annotations
 BLIND = {
     "about": "a clock that is wrong in the same way as this machine's",
     "accounts": "accounts in a directory service that does not list them (LDAP, or SSSD without enumeration)",
-    "rights": "rules that ask and accept any answer; setuid programs in unusual directories",
+    "rights": "rules that ask and accept any answer; setuid programs in unusual places, or past an owner's 5,000 files",
     "units": "what a unit's program does once it runs; units of user managers that do not touch Rigwright's",
     "images": "the contents of driver files that CDI mounts; processes' memory; containers outside Rigwright's slices",
     "processes": "memory changed in place, without a file: mapped memory is judged by its file",

@@ -40,6 +40,8 @@ class Planned:
     elements: list[Raw]
     failed: str
     """Why they cannot be loaded; empty where they can."""
+    judged: bool = True
+    """Whether they could be read: those that name interfaces by number are only where the kernel has some to make."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ class Firewall:
     """Nothing where a boot loads none."""
 
     def after_a_boot(self) -> Firewall | None:
-        """The same with the rules that the next boot loads."""
+        """The same with the rules that the next boot loads; nothing where those could not be read."""
         one = self.planned
-        if one is None:
+        if one is None or not one.judged:
             return None
         return replace(self, chains=one.chains, rules=one.rules, sets=one.sets, elements=one.elements, legacy={})
 

@@ -90,16 +90,6 @@ def room(rig: Rig) -> dict[str, int]:
     return ours | {roots.models: 0} | dict.fromkeys(("/run", "/tmp", "/var/tmp", "/var/log"), 16 * MIB)  # noqa: S108
 
 
-# What changes files, units or users; copies do where they lead to
-CHANGES = (
-    r"\b(rm|rmdir|mv|dd|chmod|chown|chgrp|chattr|truncate|shred|touch|mount|umount|ln|setfacl|setcap|tee|unlink|mkfs\S*"
-    r"|wipe|srm|fallocate|usermod|userdel|useradd|groupmod|gpasswd|passwd|chpasswd|pkill|killall|kill|prlimit|renice"
-    r"|taskset|nsenter|gdb|setpriv|runuser|su|sudo|sh|bash|dash|python3?|perl|env|nohup|exec|source)\b"
-    r"|\bsystemctl\s+(-\S+\s+)*(?!status|show|cat|is-|list-)|-delete\b|-exec\b|\bsed\b.*-i|>|\bcrontab\b"
-)
-COPIES = r"\b(cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b"
-
-
 def ours(rig: Rig) -> str:
     """An expression for words of a line that are about what is ours."""
     roots = rig.roots
@@ -111,13 +101,6 @@ def ours(rig: Rig) -> str:
     return rf"(?:(?:{places})(?![A-Za-z0-9_-])|{units}|\b(?:{users})\b)"
 
 
-def touching(rig: Rig) -> str:
-    """An expression for lines that change what is ours, run it or stop it; to read it is no harm."""
-    about = ours(rig)
-    programs = rf"(?:^|[\s\"'=;&|]){re.escape(rig.roots.software)}/\S*/bin/"
-    return rf"(?:{CHANGES}).*{about}|{about}.*(?:-delete\b|-exec\b)|{COPIES}.*{about}\S*[\"']?\s*$|{programs}"
-
-
 def _asks(scene: Scene) -> object:
     rig = scene.rig
     roots = rig.roots
@@ -125,8 +108,8 @@ def _asks(scene: Scene) -> object:
         "models": roots.models,
         "guarded": [roots.software, roots.state, roots.config, roots.models, CACHES],
         "locks": LOCKS,
-        "touching": touching(rig),
         "about": ours(rig),
+        "software": roots.software,
         "quiet": [ROTATION],
         "room": list(room(rig)),
         "packages": list(packages(rig, scene.desired.facts.system)),

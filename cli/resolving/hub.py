@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import httpx2
 import requests
-from huggingface_hub import HfApi, ModelInfo, constants, get_hf_file_metadata, get_token, hf_hub_url
+from huggingface_hub import HfApi, ModelInfo, constants, get_hf_file_metadata, get_session, get_token, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -25,6 +26,9 @@ from rigwright.problems import Frozen
 from rigwright.types import Count
 
 LICENCE = 200  # characters of one that a lock takes
+MOST = 16 << 20  # bytes of an answer; a list has some 400 of each file
+FILES = 20_000  # of a repository
+TOO_MUCH = f"at most {FILES} files in {MOST >> 20} MiB"
 
 
 class Listed(Frozen):
@@ -62,6 +66,47 @@ class _Bearer(requests.auth.AuthBase):
         return request
 
 
+class _TooMuch(httpx2.HTTPError):
+    """An answer is longer than any that is waited for, or may become so."""
+
+
+class _Bounded(httpx2.SyncByteStream):
+    """An answer's bytes, up to so many."""
+
+    def __init__(self, whole: httpx2.SyncByteStream) -> None:
+        self.whole = whole
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = MOST
+        for part in self.whole:
+            left -= len(part)
+            if left < 0:
+                raise _TooMuch(TOO_MUCH)
+            yield part
+
+    def close(self) -> None:
+        self.whole.close()
+
+
+def _bound(answer: httpx2.Response) -> None:
+    """Before the client reads an answer: what is packed though it was asked for plain is of any length."""
+    if answer.request.method == "HEAD":
+        return
+    if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise _TooMuch(TOO_MUCH)
+    if isinstance(answer.stream, httpx2.SyncByteStream):
+        answer.stream = _Bounded(answer.stream)
+
+
+def _bounded() -> None:
+    """Have the hub's client, which is one for all that ask it here, take no answer that is too long."""
+    client = get_session()
+    hooks = client.event_hooks
+    if _bound not in hooks["response"]:
+        client.event_hooks = {**hooks, "response": [*hooks["response"], _bound]}
+        client.headers.update(web.PLAIN)
+
+
 @dataclass(frozen=True)
 class Place:
     """One endpoint of the hub, and who asks."""
@@ -94,6 +139,7 @@ class Place:
         api = HfApi(endpoint=self.endpoint or None, token=self._given)
         timeout = web.TIMEOUT[1]
         for pause in (*web.PAUSES, None):
+            _bounded()
             try:
                 info = api.model_info(repository, revision=revision, files_metadata=True, timeout=timeout)
                 return _listing(info)
@@ -102,6 +148,8 @@ class Place:
                     time.sleep(pause)
                     continue
                 raise self._words(error, repository, revision) from None
+            except _TooMuch:
+                raise Unavailable(f"{self} answers with too much for {repository}: {TOO_MUCH}") from None
             except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
                 raise self._words(error, repository, revision) from None
             except (ValueError, KeyError, TypeError, AttributeError):  # whatever it is, it does not speak the protocol
@@ -166,6 +214,8 @@ class Place:
 
 
 def _listing(info: ModelInfo) -> Listing:
+    if len(info.siblings or ()) > FILES:
+        raise _TooMuch(TOO_MUCH)
     files = tuple(
         Listed(
             path=one.rfilename,

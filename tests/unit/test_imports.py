@@ -87,3 +87,46 @@ def test_what_is_no_python_or_has_ended_imports_nothing(tmp_path: Path) -> None:
         assert imports.elsewhere(process.pid, OWN) == []
         process.communicate()
     assert imports.elsewhere(process.pid, OWN) == []
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A process of a service, whose root is a folder: its own files are in it, and more is beside it."""
+    folder = tmp_path / "proc/7"
+    (folder / "root/srv").mkdir(parents=True)
+    (folder / "exe").symlink_to("/usr/bin/python3.11")
+    (folder / "cwd").symlink_to("/srv")
+    (folder / "cmdline").write_text("python3\0-P\0-c\0pass\0")
+    monkeypatch.setattr(imports, "PROC", str(tmp_path / "proc"))
+    (tmp_path / "beside/lib/python3.11/site-packages").mkdir(parents=True)
+    return folder
+
+
+def has(process: Path, base: str) -> list[str]:
+    """What is said of it with this folder for its user's packages."""
+    (process / "environ").write_text(f"PYTHONUSERBASE={base}\0")
+    return imports.elsewhere(7, ("/usr/",))
+
+
+def test_a_services_links_lead_where_they_lead_it(process: Path, tmp_path: Path) -> None:
+    root = process / "root"
+    (root / "opt/own/lib/python3.11/site-packages").mkdir(parents=True)
+    (root / "srv/inside").symlink_to("/opt/own")
+    (root / "srv/outside").symlink_to(tmp_path / "beside")
+    (root / "srv/above").symlink_to("../../../../beside")
+    (root / "srv/loop").symlink_to("loop")
+    assert has(process, "/srv/inside") == ["its user has /srv/inside/lib/python3.11/site-packages"]
+    assert has(process, "inside") == ["its user has /srv/inside/lib/python3.11/site-packages"]
+    assert has(process, "/srv/outside") == has(process, "/srv/above") == has(process, "/../../../beside") == []
+    assert has(process, "/srv/loop") == ["its user has /srv/loop/lib by links in a circle, or of /proc"]
+
+
+def test_a_service_cannot_hide_its_packages_among_others(process: Path) -> None:
+    for number in range(imports.MANY + 1):
+        (process / f"root/srv/lib/a{number}").mkdir(parents=True)
+    assert has(process, "/srv") == [f"its user has /srv/lib with more than {imports.MANY} entries"]
+
+
+def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
+    os.mkfifo(process / "root/srv/lib")
+    assert has(process, "/srv") == []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from checks.survey.host import filters
+from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a network of one's own is root's to make")
 NETWORK = "/proc/self/ns/net"
@@ -19,26 +20,35 @@ NETWORK = "/proc/self/ns/net"
 PROGRAM = f"""
 import json, os, sys
 from checks.survey.host import filters
+from tests.unit.scripts import stand_in
 folder = sys.argv[1]
-filters.WANTS, filters.SAVED = f"{{folder}}/*.wants", {{"nftables": [(["sh"], f"{{folder}}/rules")]}}
-print(json.dumps(filters.loaded({{"lo": 1}}, lambda: {{"network": os.readlink("{NETWORK}")}})))
+filters.WANTS, filters.SAVED = f"{{folder}}/*.wants", {{"nftables": [([sys.argv[2]], f"{{folder}}/rules")]}}
+filters.MODULES = f"{{folder}}/modules"
+print(json.dumps(filters.loaded({{"lo": 1, "rw0": 77}}, lambda: {{"network": os.readlink("{NETWORK}")}})))
 """
 
 
-def loaded(folder: Path, rules: str, *, enabled: bool = True) -> dict[str, Any]:
-    """What comes of a host that loads rules at a boot by a program of a test's own."""
+def loaded(
+    folder: Path, rules: str, *, enabled: bool = True, modules: tuple[str, ...] = ("bridge",), program: str = "sh"
+) -> dict[str, Any]:
+    """What comes of a host that loads rules at a boot by a program of a test's own, and has modules in its kernel."""
+    for module in modules:
+        (folder / "modules" / module).mkdir(parents=True)
     (folder / "multi-user.target.wants").mkdir()
     (folder / "rules").write_text(rules)
     if enabled:
         (folder / "multi-user.target.wants/nftables.service").touch()
-    done = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=30)
+    words = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, folder, program], env=words, capture_output=True, text=True, timeout=30
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def test_they_are_looked_at_where_no_packet_comes(tmp_path: Path) -> None:
     found = loaded(tmp_path, f"readlink {NETWORK} > {tmp_path}/loaded\n")
-    assert found == {"network": (tmp_path / "loaded").read_text().strip(), "failed": ""}
+    assert found == {"network": (tmp_path / "loaded").read_text().strip(), "failed": "", "judged": True}
     assert found["network"] != str(Path(NETWORK).readlink())
 
 
@@ -60,3 +70,38 @@ def test_sets_that_rules_name_are_there_before_them(tmp_path: Path, monkeypatch:
 def test_where_a_boot_loads_none_nothing_is_loaded(tmp_path: Path) -> None:
     assert loaded(tmp_path, f"touch {tmp_path}/loaded\n", enabled=False) == {}
     assert not (tmp_path / "loaded").exists()
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """Stand-ins of ip(8) and nft(8): what the one was asked is noted, and the other takes no file as it is loaded."""
+    (tmp_path / "bin").mkdir()
+    stand_in(tmp_path / "bin", "ip", f"echo $* >> {tmp_path}/asked; exit 2")
+    stand_in(tmp_path / "bin", "nft", f'[ "$1" = -c ] || {{ echo no such interface >&2; exit 1; }}; . {tmp_path}/rules')
+    return tmp_path / "asked"
+
+
+def test_no_module_is_loaded_for_a_look(tmp_path: Path, asked: Path) -> None:
+    assert loaded(tmp_path, "exit 0", modules=("bonding", "ifb"))["failed"] == ""
+    assert asked.read_text() == "".join(f"link add rw0 index 77 type {kind}\n" for kind in ("ifb", "bond"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "failed"),
+    [("exit 0", ""), ("echo 'line 3: syntax error' >&2; exit 1", "{}/rules: line 3: syntax error")],
+)
+def test_rules_that_no_interface_is_at_hand_for_are_not_judged(
+    tmp_path: Path, asked: Path, rules: str, failed: str
+) -> None:
+    found = loaded(tmp_path, rules, modules=(), program="nft")
+    assert (found["failed"], found["judged"], asked.exists()) == (failed.format(tmp_path), False, False)
+
+
+def test_what_is_built_into_a_kernel_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "built").write_text(
+        "kernel/drivers/net/dummy.ko\nkernel/drivers/net/bonding/bonding.ko\nkernel/a-ifb.ko\n"
+    )
+    (tmp_path / "bridge").mkdir()
+    monkeypatch.setattr(filters, "MODULES", str(tmp_path))
+    monkeypatch.setattr(filters, "BUILT_IN", str(tmp_path / "built"))
+    assert filters.at_hand() == ["bridge", "dummy", "bond"]

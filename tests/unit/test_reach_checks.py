@@ -15,7 +15,7 @@ import pytest
 import checks.test_answers
 import checks.test_firewall
 import checks.test_reach
-from checks.survey.firewall import Firewall
+from checks.survey.firewall import FIREWALL, Firewall, Planned
 from checks.survey.gates import Gate, Gates, Sharing
 from checks.survey.host import net, reach, tracing
 from checks.survey.reach import FoundFile, Lead, Listening, Reach, Tunnel
@@ -228,6 +228,8 @@ def folder(
         ("reach.routed", ["eth0"], "R07", "net.ipv4.conf.eth0.route_localnet=0"),
         ("firewall.unrouted", {"10.0.0.6": "a blackhole"}, "R09", "10.0.0.6 is a blackhole"),
         ("firewall.legacy", {"iptables": None}, "R10", "iptables"),
+        ("firewall.planned", Planned([], [], [], [], "rules: line 3", judged=False), "R10", "rules: line 3"),
+        ("firewall.planned", Planned([], [], [], [], "", judged=False), "R10", "modprobe dummy"),
         ("reach.listeners", [], "S04", "nothing"),
         ("reach.listeners", [Listening("127.0.0.1:8020", False, ["nc of e.scope"])], "S04", "nc of e.scope"),
         ("reach.listeners", [Listening("0.0.0.0:8020", True, [])], "S04", "0.0.0.0:8020"),
@@ -245,3 +247,10 @@ def test_an_address_that_is_lost_is_missed() -> None:
 
     declared = rig(instance(), share=Share(address="10.0.0.9", allow=("10.0.0.0/24",)))
     assert "10.0.0.9 missing" in red(made(), declared)["R08"]
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_rules_of_the_next_boot_that_could_not_be_read_are_not_taken_for_none(judged: bool) -> None:
+    rules = Planned([], [], [], [], "", judged=judged)
+    found = made("firewall.planned", rules).read(FIREWALL)
+    assert (found.after_a_boot() is not None) == judged

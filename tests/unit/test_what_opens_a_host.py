@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +67,57 @@ def test_whom_pam_lets_in_is_what_its_lines_come_to(write: Write, tmp_path: Path
     write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
     write("etc/pam.d/x", text)
     assert [one["file"] for one in pam.opened()] == (["/etc/pam.d/x"] if told else [])
+
+
+IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (IF.format("uid >= 1000 quiet"), True),
+        ("AUTH Sufficient pam_succeed_if.so user = eve\n@include common-auth\n", True),
+        (IF.format("user ingroup people"), True),
+        (IF.format("user ingroup own"), True),
+        # as login managers have it, and nobody is in that group
+        (IF.format("user ingroup nopasswdlogin"), False),
+        (IF.format("user ingroup none"), False),
+        (IF.format("use_uid user ingroup people"), False),
+        (IF.format("use_uid uid >= 0"), True),
+        (IF.format("quiet"), False),
+        ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
+        (
+            "auth [success=1 default=ignore] pam_succeed_if.so user != root\n"
+            "@include common-auth\nauth required pam_env.so\n",
+            False,
+        ),
+        (
+            "auth [success=3 default=ignore] pam_succeed_if.so user != root\n"
+            "@include common-auth\nauth required pam_permit.so\n",
+            True,
+        ),
+        ("auth sufficient pam_exec.so quiet /bin/true\n@include common-auth\n", True),
+        ("auth optional pam_exec.so /opt/tell\n@include common-auth\n", False),
+        ("@include common-auth\nauth required pam_exec.so /opt/tell\n", False),
+        ("session sufficient pam_succeed_if.so uid >= 1000\n", False),
+    ],
+)
+def test_whom_a_condition_or_a_program_lets_in_is_told(write: Write, text: str, told: bool) -> None:
+    write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\n")
+    write("etc/passwd", "bob:x:1001:60::/:/bin/sh\n")
+    write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
+    write("etc/pam.d/x", text)
+    assert [one["file"] for one in pam.opened()] == (["/etc/pam.d/x"] if told else [])
+
+
+def test_a_vendors_file_counts_where_the_host_has_none_of_its_name(write: Write) -> None:
+    write("usr/lib/pam.d/x", "auth required pam_permit.so\n")
+    write("usr/lib/pam.d/shared", "auth required pam_permit.so\n")
+    write("etc/pam.d/y", "auth include shared\n")
+    assert [one["file"] for one in pam.opened()] == ["/etc/pam.d/y", "/usr/lib/pam.d/shared", "/usr/lib/pam.d/x"]
+    write("etc/pam.d/x", "auth required pam_unix.so\n")
+    write("etc/pam.d/shared", "auth required pam_unix.so\n")
+    assert [*pam.opened()] == []
 
 
 def test_what_a_package_lets_in_is_its_own_until_somebody_changes_it(write: Write, tmp_path: Path) -> None:
@@ -188,6 +240,37 @@ def test_what_the_kernel_has_started_after_a_boot_is_told(write: Write, file: st
     write("var/lib/dpkg/info/own.list", "/usr/bin/packaged\n")
     write("usr/bin/packaged")
     write(file, f"{text}\n")
+    assert bool(nextboot.risky()) == told
+
+
+# As a container of tonistiigi/binfmt has it registered
+FOREIGN = "7f454c460201010000000000000000000200b700"
+WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, False),
+        ({"magic": FOREIGN[:36] + "0016"}, False),
+        ({"flags:": "POC"}, True),
+        ({"magic": FOREIGN[:36] + "3e00"}, True),
+        ({"magic": FOREIGN[:36] + "0300"}, True),
+        ({"mask": WHOLE[:36] + "00ff"}, True),
+        ({"mask": "00" + WHOLE[2:]}, True),
+        ({"mask": ""}, True),
+        ({"magic": "2321"}, True),
+        ({"magic": "x"}, True),
+        ({"offset": "8"}, True),
+    ],
+)
+def test_an_emulator_that_a_container_registered_is_for_other_machines_alone(
+    write: Write, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], told: bool
+) -> None:
+    monkeypatch.setattr(nextboot.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    rows = {"interpreter": "/usr/bin/qemu-aarch64", "flags:": "POCF", "offset": "0", "magic": FOREIGN, "mask": WHOLE}
+    text = "".join(f"{key} {value}\n" for key, value in (rows | changed).items())
+    write("proc/sys/fs/binfmt_misc/qemu-aarch64", f"enabled\n{text}")
     assert bool(nextboot.risky()) == told
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import commands, common, dpkg, jobs, rights, sshd
+from checks.survey.host import commands, common, dpkg, jobs, places, rights, sshd
 from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
@@ -39,8 +39,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         monkeypatch.setattr(jobs, name, tmp_path / name.lower())
         monkeypatch.setattr(rights, name, tmp_path / name.lower())
     monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
-    monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin",))
-    monkeypatch.setattr(rights, "BELOW", (f"{tmp_path}/srv",))
+    monkeypatch.setattr(places, "HELD", (f"{tmp_path}/usr/bin",))
+    monkeypatch.setattr(places, "BELOW", (f"{tmp_path}/srv",))
     (tmp_path / "var/tmp").mkdir(parents=True)
     (tmp_path / "var/tmp").chmod(0o1777)
     made("var/lib/dpkg/status", "Package: none\nStatus: install ok installed\n")
@@ -67,6 +67,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         ("etc/modprobe.d/x.conf", "install tun /var/tmp/x"),
         ("etc/binfmt.d/x.conf", ":zz:E::zzz::/var/tmp/x:"),
         ("etc/pam.d/common-session", "session optional pam_exec.so quiet /var/tmp/x"),
+        ("usr/lib/pam.d/own", "account required pam_exec.so log=/var/log/x /var/tmp/x"),
         ("etc/network/interfaces", "iface lo inet loopback\n  post-up /var/tmp/x"),
         ("etc/systemd/system/x.service", "[Service]\nExecStartPre=-/var/tmp/x"),
         ("etc/systemd/system/x.service.d/y.conf", "[Service]\nExecStart=@/var/tmp/x y"),
@@ -455,7 +456,7 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     waits = f'printf .; for one; do [ "$one" != {folder} ] || read -r _ < {pipe}; printf .; done'
     monkeypatch.setattr(common, "LOOK", ("sh", "-c", waits, "look"))
     monkeypatch.setattr(common, "PATIENCE", 0.5)
-    monkeypatch.setattr(rights, "HELD", (str(tmp_path / "usr/bin"), str(folder), str(tmp_path / "usr/lib")))
+    monkeypatch.setattr(places, "HELD", (str(tmp_path / "usr/bin"), str(folder), str(tmp_path / "usr/lib")))
     return folder
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.ground import touching
-from checks.survey.host import commands, dpkg, firewall, ground, jobs, loader, nextboot, rights, settings, sshd
+from checks.survey.ground import ours
+from checks.survey.host import commands, dpkg, firewall, ground, jobs, loader, nextboot, places, rights, settings, sshd
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import stand_in
 
@@ -35,8 +35,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         monkeypatch.setattr(rights, name, tmp_path / name.lower(), raising=False)
     monkeypatch.setattr(rights, "VAR", tmp_path / "var/lib")
     made("etc/machine-id", f"{'0a' * 16}\n")
-    monkeypatch.setattr(rights, "HELD", (f"{tmp_path}/usr/bin", f"{tmp_path}/none"))
-    monkeypatch.setattr(rights, "BELOW", ())
+    monkeypatch.setattr(places, "HELD", (f"{tmp_path}/usr/bin", f"{tmp_path}/none"))
+    monkeypatch.setattr(places, "BELOW", ())
     monkeypatch.setattr(jobs, "TIMED", (tmp_path / "etc/cron.d", tmp_path / "etc/rc.local"))
     monkeypatch.setattr(jobs, "JOBS", (tmp_path / "etc/cron.d", tmp_path / "etc/udev/rules.d"))
     made("var/lib/dpkg/info/libssl3.list", f"/{LIBRARIES}/libssl.so.3\n/{LIBRARIES}/glibc-hwcaps/x86-64-v3/liba.so.1\n")
@@ -91,8 +91,8 @@ def test_what_settings_load_into_programs_is_told(write: Write) -> None:
 
 
 def found_jobs() -> list[str]:
-    about = touching(rig(instance()))
-    return [one["text"] for one in ground._jobs(re.compile(about), re.compile("(?!)"), [], [])]
+    box = rig(instance())
+    return [one["text"] for one in ground._jobs(re.compile(ours(box)), box.roots.software, [], [])]
 
 
 def test_what_a_job_starts_is_looked_into(write: Write, tmp_path: Path) -> None:

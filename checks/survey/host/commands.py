@@ -26,7 +26,9 @@ FORMS: dict[str, re.Pattern[str]] = {
     "/etc/modprobe.d": re.compile(r"(?:install|remove)\s+\S+\s+(.*)"),
     "/run/modprobe.d": re.compile(r"(?:install|remove)\s+\S+\s+(.*)"),
     "/etc/binfmt.d": re.compile(r"(.)(?:[^:]*\1){5}([^:]*)"),
-    "/etc/pam.d": re.compile(r".*\bpam_exec[.]so\s+(?:[^/\s]\S*\s+)*(/.*)"),
+    **{
+        folder: re.compile(r".*\bpam_exec[.]so\s+(?:[^/\s]\S*\s+)*(/.*)") for folder in ("/etc/pam.d", "/usr/lib/pam.d")
+    },
     "/etc/network/interfaces": re.compile(r"(?:up|down|pre-up|post-up|pre-down|post-down)\s+(.*)"),
     "/etc/network/interfaces.d": re.compile(r"(?:up|down|pre-up|post-up|pre-down|post-down)\s+(.*)"),
     "/etc/crypttab": re.compile(r".*\bkeyscript=([^,\s]*)"),

@@ -23,7 +23,13 @@ SAVED: dict[str, list[tuple[list[str], str]]] = {
         (["ip6tables-restore"], "/etc/iptables/rules.v6"),
     ],
 }
-KINDS = ("dummy", "bridge")
+# Kinds of interfaces that carry nothing until somebody has them do so -> the kernel's module that has them
+KINDS = {
+    **{kind: kind for kind in ("dummy", "bridge", "ifb", "nlmon", "wireguard")},
+    "bond": "bonding",
+}
+MODULES = "/sys/module"
+BUILT_IN = f"/lib/modules/{os.uname().release}/modules.builtin"
 MOST = 32 << 20  # bytes of what is read of them
 
 
@@ -44,7 +50,9 @@ def loaded(interfaces: dict[str, int], read: Callable[[], dict[str, object]]) ->
         read: What reads them; it answers with what JSON can have.
 
     Returns:
-        Its answer, with `failed`: why they cannot be loaded, empty where they can. Nothing where a boot loads none.
+        Its answer, with `failed`: why they cannot be loaded, empty where they can; and `judged`, whether that was all:
+        no module is loaded for a look, and without a kind of interfaces at hand rules that need some cannot be read.
+        Nothing where a boot loads none.
 
     Raises:
         RuntimeError: they cannot be looked at.
@@ -52,12 +60,13 @@ def loaded(interfaces: dict[str, int], read: Callable[[], dict[str, object]]) ->
     commands = saved()
     if not commands:
         return {}
+    kinds = at_hand()
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
         try:
             os.close(reading)
-            said = json.dumps(_alone(commands, interfaces, read)).encode()
+            said = json.dumps(_alone(commands, interfaces, kinds, read)).encode()
             while said:
                 said = said[os.write(writing, said) :]
         finally:
@@ -70,25 +79,43 @@ def loaded(interfaces: dict[str, int], read: Callable[[], dict[str, object]]) ->
         found: dict[str, object] = json.loads(text)
     except ValueError:
         raise RuntimeError("the rules of the next boot cannot be looked at") from None
-    return found
+    if path := str(found.pop("unmade")):
+        # where the interfaces are, and nothing comes of it
+        status, _, complaint = common.ended("nft", "-c", "-f", path, limit=20)
+        found["failed"] = why(path, complaint) if status else ""
+    return {**found, "judged": not path}
+
+
+def at_hand() -> list[str]:
+    """Kinds of interfaces that the kernel has already: to ask for another one has it load a module."""
+    text = common.read(BUILT_IN) or ""
+    there = [kind for kind, module in KINDS.items() if os.path.isdir(f"{MODULES}/{module}")]
+    return there + [kind for kind, module in KINDS.items() if f"/{module}.ko\n" in text and kind not in there]
+
+
+def why(path: str, said: str) -> str:
+    """Why a file cannot be loaded, by what the program says that cannot."""
+    return f"{path}: {said.strip().partition(chr(10))[0][:200]}"
 
 
 def _alone(
-    commands: list[list[str]], interfaces: dict[str, int], read: Callable[[], dict[str, object]]
+    commands: list[list[str]], interfaces: dict[str, int], kinds: list[str], read: Callable[[], dict[str, object]]
 ) -> dict[str, object]:
     if ctypes.CDLL(None, use_errno=True).unshare(NEWNET):
         raise OSError(ctypes.get_errno(), "no network of one's own")
-    made = all(_make(name, number) for name, number in interfaces.items() if name != "lo")
-    failed = ""
+    made = all(_make(name, number, kinds) for name, number in interfaces.items() if name != "lo")
+    failed = unmade = ""
     for words in commands:
         status, _, said = common.ended(*words, limit=20)
-        # a rule may name an interface that could not be made here
-        if status and made:
-            failed = f"{words[-1]}: {said.strip().partition(chr(10))[0][:200]}"
-    return {**read(), "failed": failed}
+        # nft(8) alone takes an interface by its number, which one that could not be made here has not
+        if status and words[0] == "nft" and not made:
+            unmade = words[-1]
+        elif status:
+            failed = why(words[-1], said)
+    return {**read(), "failed": failed, "unmade": unmade}
 
 
-def _make(name: str, number: int) -> bool:
+def _make(name: str, number: int, kinds: list[str]) -> bool:
     with suppress(OSError):
-        return any(not common.ended("ip", "link", "add", name, "index", str(number), "type", kind)[0] for kind in KINDS)
+        return any(not common.ended("ip", "link", "add", name, "index", str(number), "type", kind)[0] for kind in kinds)
     return False

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common, jobs
+from checks.survey.host import common, doing, jobs
 
 PROC = Path("/proc")
 ETC = Path("/etc")
@@ -22,15 +22,13 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `models`, their root; `guarded`, folders that nothing of the host's is to clean; `locks`, a folder;
-            `touching`, an expression for lines that change what is ours, `about`, one for words about it, and `quiet`,
-            files in which those may stand; `room`, paths whose file systems are looked at; `packages` that have to be
+            `about`, an expression for words about what is ours, `software`, the folder of engines, and `quiet`, files
+            in which both may stand; `room`, paths whose file systems are looked at; `packages` that have to be
             installed.
     """
     return {
         "held": list(_held(Path(asked["locks"]))),
-        "jobs": list(
-            _jobs(re.compile(asked["touching"]), re.compile(asked["about"]), asked["quiet"], asked["guarded"])
-        ),
+        "jobs": list(_jobs(re.compile(asked["about"]), asked["software"], asked["quiet"], asked["guarded"])),
         "ends": list(jobs.ends()),
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
@@ -63,9 +61,7 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
             yield {"lock": names[inode], "pid": int(words[4]), "name": name, "groups": group.split()}
 
 
-def _jobs(
-    touching: re.Pattern[str], about: re.Pattern[str], quiet: list[str], guarded: list[str]
-) -> Iterator[dict[str, str]]:
+def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list[str]) -> Iterator[dict[str, str]]:
     """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
     scripts: set[str] = set()
     for path, text in jobs.lines():
@@ -74,9 +70,9 @@ def _jobs(
         scripts.update(jobs.named(text))
         # what is named to logrotate is rotated
         rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
-        if touching.search(text) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
+        if doing.touches(text, about, software) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
             yield jobs.told(path, text)
-    yield from (jobs.told(path, text) for path, text in jobs.within(scripts) if touching.search(text))
+    yield from (jobs.told(path, text) for path, text in jobs.within(scripts) if doing.touches(text, about, software))
 
 
 def _cleans(line: str, guarded: list[str]) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import re
+import struct
 from collections.abc import Iterator
-from contextlib import suppress
-from glob import escape, glob
+from contextlib import ExitStack, suppress
 
 from checks.survey.host import common
 
 PROC = "/proc"
 # A library of Python's own, or of a package that is installed for one
-MODULES = re.compile(r" (/\S*/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/.*)$")
+MODULES = re.compile(r"/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/")
 SHOWN = 20  # of a list
+MANY = 1000  # entries that are looked at of a folder of a service's own
+# openat2(2), the same number everywhere, and how a path is resolved (linux/openat2.h)
+OPENAT2, IN_ROOT, NO_MAGIC = 437, 0x10, 0x02
+NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENAMETOOLONG)
 
 
 def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
@@ -33,11 +39,8 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
     if not named(program):
         return []
     found = [] if program.startswith(places) else [f"its program is {program}"]
-    mapped = {
-        match[1]
-        for line in common.lines(common.begin(f"{PROC}/{pid}/maps", 16 << 20))
-        if (match := MODULES.search(line))
-    }
+    rows = [line.split(maxsplit=5) for line in common.lines(common.begin(f"{PROC}/{pid}/maps", 16 << 20))]
+    mapped = {row[5] for row in rows if len(row) == 6 and row[5].startswith("/") and MODULES.search(row[5])}
     found += [f"it has mapped {path}" for path in sorted(mapped) if not path.startswith(places)]
     found += [f"{why} {place}" for why, place in searched(pid) if not f"{place}/".startswith(places)]
     return found[:SHOWN]
@@ -67,10 +70,54 @@ def searched(pid: int) -> Iterator[tuple[str, str]]:
             yield "it imports first from", first
     if "s" not in letters and not variables.get("PYTHONNOUSERSITE"):
         base = variables.get("PYTHONUSERBASE") or f"{variables.get('HOME', '')}/.local"
-        seen = f"{PROC}/{pid}/root"
-        with suppress(OSError):
-            for path in glob(f"{escape(seen + base)}/lib/python*/site-packages"):
-                yield "its user has", path.removeprefix(seen)
+        yield from (("its user has", path) for path in packages(f"{PROC}/{pid}/root", os.path.join(at, base)))
+
+
+def packages(root: str, base: str) -> Iterator[str]:
+    """A user's folders of packages below a place, as who has this folder for the root finds them.
+
+    Links in there are a service's own: they lead nowhere else here than they do there, and by /proc nowhere at all.
+
+    Raises:
+        OSError: the folder for the root cannot be opened, or the kernel resolves nothing in it (openat2(2), 5.6).
+    """
+    try:
+        top = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return
+    with ExitStack() as opened:
+        opened.callback(os.close, top)
+        try:
+            folder = beneath(top, f"{base}/lib", os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+            with os.scandir(folder) as entries:
+                names = [one.name for one, _ in zip(entries, range(MANY + 1), strict=False)]
+            if len(names) > MANY:
+                yield f"{base}/lib with more than {MANY} entries"
+            for name in sorted(one for one in names[:MANY] if named(one)):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    path = f"{base}/lib/{name}/site-packages"
+                    os.close(beneath(top, path, os.O_PATH | os.O_DIRECTORY))
+                    yield path
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                yield f"{base}/lib by links in a circle, or of /proc"
+            elif error.errno not in NOTHING:
+                raise
+
+
+def beneath(top: int, path: str, flags: int) -> int:
+    """Open what lies at a path for who has an opened folder for the root.
+
+    Raises:
+        OSError: as open(2); ELOOP where it leads by links of /proc, too.
+    """
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC | os.O_NONBLOCK * (not flags & os.O_PATH), 0, IN_ROOT | NO_MAGIC)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(OPENAT2, top, os.fsencode(path), how, len(how))
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    return int(found)
 
 
 def named(path: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, dpkg
+from checks.survey.host import common, doing, dpkg
 
 ETC = Path("/etc")
 VAR = Path("/var")
@@ -39,12 +39,6 @@ JOBS = (
 )
 # Programs that a line names; a distribution's own are no scripts about us
 NAMED = re.compile(r"(?<![\w.:$/])(/(?!(?:usr/)?(?:s?bin|lib)/|dev/|proc/|sys/|run/)[\w./+@-]+)")
-# What ends a box; one that starts again comes back
-OFF = re.compile(
-    r"(?:^|[\s;&|/(\"'])(?:poweroff|halt|rtcwake|pm-suspend|pm-hibernate)\b|\b(?:tel)?init\s+0\b"
-    r"|\bsystemctl\b[^;|&]*\s(?:poweroff|halt|suspend|hibernate|hybrid-sleep|suspend-then-hibernate)\b"
-    r"|(?:^|[\s;&|/(\"'])shutdown\b(?![^;|&]*\s(?:-[A-Za-z]*[rck]|--reboot))"
-)
 # What a unit does to the box when it fails, ends or is late (systemd.unit(5))
 ACTS = re.compile(
     r"(?:FailureAction|SuccessAction|StartLimitAction|JobTimeoutAction)\s*=\s*(?:reboot|poweroff|halt|exit|kexec|soft-reboot).*"
@@ -93,11 +87,11 @@ def ends() -> Iterator[dict[str, str]]:
     scripts: set[str] = set()
     for path, text in lines(TIMED):
         scripts.update(named(text))
-        if OFF.search(text):
+        if doing.ends_box(text):
             yield told(path, text)
     gone = {path for path in scripts if common.unheard(path)}
     yield from (told(Path(path), "its file system does not answer: nobody knows what it does") for path in sorted(gone))
-    yield from (told(path, text) for path, text in within(scripts - gone) if OFF.search(text))
+    yield from (told(path, text) for path, text in within(scripts - gone) if doing.ends_box(text))
     action = settings("logind.conf", "[Login]").get("IdleAction", "ignore")
     if action in IDLE:
         yield told(ETC / "systemd/logind.conf", f"IdleAction={action}")
@@ -105,7 +99,7 @@ def ends() -> Iterator[dict[str, str]]:
     acting = [
         (path, text)
         for path, text in lines(folders)
-        if ACTS.fullmatch(text) or (text.startswith("Exec") and OFF.search(text.partition("=")[2]))
+        if ACTS.fullmatch(text) or (text.startswith("Exec") and doing.ends_box(text.partition("=")[2]))
     ]
     # by links a boot starts packages' own, of which some are about the end of it
     leads = {path: os.path.realpath(path).removeprefix(dpkg.ROOT) for path, _ in acting if path.is_symlink()}

@@ -29,6 +29,8 @@ HELPERS = {
     ),
     "binfmt": ("binfmt.d", re.compile(r"(.)(?:[^:]*\1){5}(?P<binfmt>[^:]*)")),
 }
+# Numbers of machines whose programs a kernel runs itself, as they lie in a file (elf.h)
+MACHINES = {"x86_64": (b"\x3e\0", b"\x03\0"), "aarch64": (b"\xb7\0", b"\x28\0")}
 
 
 def parts(folder: str, suffix: str) -> list[list[str]]:
@@ -81,11 +83,29 @@ def helpers() -> list[list[str]]:
         for first, *_ in parts(folder, ".conf"):
             said += [(first, line, found[kind]) for line in lines(first) if (found := form.match(line))]
     for path in sorted(glob.glob(f"{dpkg.ROOT}/proc/sys/fs/binfmt_misc/*")):
-        if found := re.search("^interpreter (/.*)$", common.read(path) or "", re.MULTILINE):
+        text = common.read(path) or ""
+        if (found := re.search("^interpreter (/.*)$", text, re.MULTILINE)) and not of_others(text):
             said.append((path.removeprefix(dpkg.ROOT), found[0], found[1]))
     ends = {one[2]: os.path.realpath(f"{dpkg.ROOT}{one[2]}").removeprefix(dpkg.ROOT) for one in said}
     owned = dpkg.owners(ends.values())
     return [[path, line] for path, line, program in said if ends[program] not in owned]
+
+
+def of_others(entry: str) -> bool:
+    """Whether an entry of the kernel's is for programs of other machines alone, by an interpreter that it holds open.
+
+    A container that registers emulators (tonistiigi/binfmt) leaves those with a path that lies in it alone. Which file
+    it was nobody sees, but the kernel runs it for no program of this machine's, and to register one takes root.
+    """
+    rows = dict(line.partition(" ")[::2] for line in common.lines(entry))
+    try:
+        magic, mask = bytes.fromhex(rows.get("magic", "")), bytes.fromhex(rows.get("mask", ""))
+    except ValueError:
+        return False
+    own = MACHINES.get(os.uname().machine, ())
+    # it is held to all of the number of the machine (e_machine in elf(5))
+    whole = rows.get("offset") == "0" and magic[:4] == b"\x7fELF" and mask[:4] + mask[18:20] == b"\xff" * 6
+    return "F" in rows.get("flags:", "") and whole and bool(own) and magic[18:20] not in (b"", *own)
 
 
 def odd(key: str, value: str) -> bool:

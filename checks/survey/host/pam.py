@@ -9,9 +9,10 @@ from pathlib import Path
 
 from checks.survey.host import common, dpkg, jobs
 
-FOLDER = "/etc/pam.d"
+# Where a service's file lies, the first that has one counting
+FOLDERS = ("/etc/pam.d", "/usr/lib/pam.d")
 MODULES = ("/lib/security", "/usr/lib/security", "/lib/*-linux-gnu/security", "/usr/lib/*-linux-gnu/security")
-LINE = re.compile(r"-?(auth|account|password|session)\s+(\[[^]]*\]|\S+)\s+(\S+)\s*(.*)")
+LINE = re.compile(r"-?(auth|account|password|session)\s+(\[[^]]*\]|\S+)\s+(\S+)\s*(.*)", re.IGNORECASE)
 CONTROLS = {
     "required": {"success": "ok", "ignore": "ignore", "default": "bad"},
     "requisite": {"success": "ok", "ignore": "ignore", "default": "die"},
@@ -24,6 +25,10 @@ YES = re.compile(
     r"pam_(?:permit|env|faildelay|nologin|shells|group|cap|motd|issue|mail|time|keyinit|selinux|loginuid|echo|warn"
     r"|securetty|mkhomedir|umask|limits|faillock|localuser|access|listfile)"
 )
+# Those that say yes or no by something else than what whoever comes knows
+DEPENDS = re.compile(r"pam_(?:exec|succeed_if)")
+OPERATORS = re.compile(r"(?:not)?in(?:group|netgr)?|lt|le|eq|ge|gt|ne|[<>]=?|=|!=|=~|!~")
+PEOPLES = ("ingroup", "=", "in")
 DEEP = 8  # files that name one another
 
 
@@ -31,16 +36,23 @@ def rows(path: str, depth: int = 0) -> Iterator[tuple[str, str, str, str]]:
     """(kind, control, module, its words), with those of files that are included."""
     text = (common.read(f"{dpkg.ROOT}{path}") or "").replace("\\\n", " ")
     for line in common.lines(text):
-        said = line.strip()
+        said = line.partition("#")[0].strip()
         include = re.match(r"@include\s+(\S+)", said)
         match = LINE.match(said)
-        name = include[1] if include else match[3] if match and match[2] in ("include", "substack") else ""
+        control = match[2].lower() if match else ""
+        name = include[1] if include else match[3] if match and control in ("include", "substack") else ""
         if name and depth < DEEP:
-            wanted = match[1] if match else ""
-            there = rows(str(Path(FOLDER) / name), depth + 1)
+            wanted = match[1].lower() if match else ""
+            there = rows(file(name), depth + 1)
             yield from (row for row in there if not wanted or row[0] == wanted)
         elif match and not name:
-            yield match[1], match[2], match[3], match[4]
+            yield match[1].lower(), control, match[3], match[4]
+
+
+def file(name: str) -> str:
+    """Where a service's lines are."""
+    places = [str(Path(folder) / name) for folder in FOLDERS]
+    return next((one for one in places if Path(f"{dpkg.ROOT}{one}").exists()), places[0])
 
 
 def action(control: str, result: str) -> str:
@@ -52,32 +64,62 @@ def action(control: str, result: str) -> str:
     return said.get(result, said.get("default", "bad"))
 
 
-def lets_in(path: str) -> bool:
-    """Whether who is known by no module comes in."""
+def lets_in(path: str) -> str:
+    """By what somebody who is known by no module comes in; empty where nobody does."""
     stack = [row for row in rows(path) if row[0] == "auth"]
-    good, at = False, 0
-    while at < len(stack):
+    left: list[tuple[int, bool, str]] = [(0, False, "")]
+    seen: set[tuple[int, bool]] = set()
+    while left:
+        at, good, by = left.pop()
+        if at >= len(stack) and good:
+            return by or "asked for nothing"
+        if at >= len(stack) or (at, good) in seen:
+            continue
+        seen.add((at, good))
         _, control, module, words = stack[at]
         name = module.rpartition("/")[2].removesuffix(".so")
-        result = "success" if YES.fullmatch(name) and "authfail" not in words else "auth_err"
-        does = action(control, result)
-        at += 1
-        if does in ("bad", "die"):
-            return False
-        if does in ("ok", "done"):
-            good = good or result == "success"
-            if does == "done" and good:
-                return True
-        elif does.isdecimal():
-            at += int(does)
-    return good
+        for result in answers(name, words):
+            does = action(control, result)
+            well = good or (result == "success" and does in ("ok", "done"))
+            why = f"asked for nothing but {name} {words}" if result == "success" and DEPENDS.fullmatch(name) else by
+            if does == "done" and well:
+                return why or "asked for nothing"
+            if does not in ("bad", "die"):
+                left.append((at + 1 + (int(does) if does.isdecimal() else 0), well, why))
+    return ""
+
+
+def answers(module: str, words: str) -> tuple[str, ...]:
+    """What a module may answer who knows nothing."""
+    if module == "pam_exec" or (module == "pam_succeed_if" and fits(words.split())):
+        return ("success", "auth_err")
+    return ("success",) if YES.fullmatch(module) and "authfail" not in words else ("auth_err",)
+
+
+def fits(words: list[str]) -> bool:
+    """Whether somebody who has not said who he is may fit conditions (pam_succeed_if(8)).
+
+    Not where they are about members of a group that has none, or about who asks: he has logged in, and is named here
+    as he would be in a rule of sudo's.
+    """
+    said = [(words[at - 1], one, words[at + 1]) for at, one in enumerate(words[:-1]) if at and OPERATORS.fullmatch(one)]
+    named = any(field == "user" and one in PEOPLES for field, one, _ in said)
+    nobodys = any(one == "ingroup" and not members(group) for _, one, group in said)
+    return bool(said) and not nobodys and not (named and "use_uid" in words)
+
+
+def members(names: str) -> bool:
+    """Whether anybody is in one of some groups, by the host's own lists."""
+    groups = [row for row in common.rows(f"{dpkg.ROOT}/etc/group", 4) if row[0] in names.split(":")]
+    first = {row[3] for row in common.rows(f"{dpkg.ROOT}/etc/passwd", 7)}
+    return any(row[3].strip(",") or row[2] in first for row in groups)
 
 
 def opened() -> Iterator[dict[str, str]]:
     """Files by which anybody is whom he says; not those that a package has brought so."""
-    found = [path for path in _files() if lets_in(path)]
+    found = {path: by for path in _files() if (by := lets_in(path))}
     brought = dpkg.unchanged(found)
-    yield from (jobs.told(Path(path), "lets in who is asked for nothing") for path in found if path not in brought)
+    yield from (jobs.told(Path(path), f"lets in who is {by}") for path, by in found.items() if path not in brought)
 
 
 def foreign() -> Iterator[dict[str, str]]:
@@ -95,8 +137,11 @@ def foreign() -> Iterator[dict[str, str]]:
 
 
 def _files() -> list[str]:
-    return [
-        str(path).removeprefix(dpkg.ROOT)
-        for path in jobs.files([Path(f"{dpkg.ROOT}{FOLDER}")])
+    """Of each service the one that counts."""
+    places = [
+        Path(str(path).removeprefix(f"{dpkg.ROOT}{folder}/"))
+        for folder in FOLDERS
+        for path in jobs.files([Path(f"{dpkg.ROOT}{folder}")])
         if path.suffix[:5] != ".dpkg"
     ]
+    return [file(str(name)) for name in dict.fromkeys(places)]

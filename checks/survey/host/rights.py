@@ -6,29 +6,15 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import bus, commands, common, dpkg, jobs, pam, sshd
+from checks.survey.host import bus, commands, common, dpkg, jobs, pam, places, sshd
 
 ETC = Path("/etc")
 RUN = Path("/run")
 USR = Path("/usr")
-# Where programs lie, and what anybody can write to
-HELD = (
-    *("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib", "/usr/libexec", "/usr/lib"),
-    *("/opt", "/tmp", "/var/tmp", "/dev/shm", "/run", "/root"),  # noqa: S108 # what lies there is looked at
-    *("/", "/etc", "/srv", "/home", "/var", "/var/lib"),
-    *("/var/cache", "/var/spool", "/usr/local", "/usr/local/share", "/usr/share", "/usr/games", "/mnt", "/boot"),
-)
-# Below these whatever lies there, the nearest first, as far as that many entries; not what checks of trees read
-BELOW = ("/home", "/srv", "/opt", "/usr/local", "/var/tmp", "/tmp", "/var/lib", "/root")  # noqa: S108
-MANY = 5000
-MADE = re.compile(
-    r"/(?:opt/rigwright|srv/models|var/lib/(?:dpkg|apt|docker|containers|containerd|kubelet|rancher|lx[cd]|incus|machines"
-    r"|portables|systemd/coredump))(?:/|$)"
-)
 PEOPLE = 1000  # numbers from here on are those of people (login.defs(5))
 VAR = Path("/var/lib")
 CAPABLE = "security.capability"
@@ -215,11 +201,12 @@ def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
     modes: dict[str, str] = {}
     given: dict[str, tuple[str, str]] = {}
-    gone = common.silent((*HELD, *BELOW))
+    gone = common.silent((*places.HELD, *places.BELOW))
     yield from (
         jobs.told(Path(folder), "its file system does not answer: nobody knows what lies there") for folder in gone
     )
-    for one in held(gone):
+    crowded: list[str] = []
+    for one in places.held(gone, crowded):
         with suppress(OSError):
             seen = one.stat(follow_symlinks=False)
             if not seen.st_mode & 0o111:
@@ -230,6 +217,7 @@ def programs() -> Iterator[dict[str, str]]:
                 modes[one.path] = f"mode {stat.S_IMODE(seen.st_mode):o}{whose}"
             elif capable(one.path):
                 given[one.path] = "setcap", "has capabilities"
+    yield from (jobs.told(Path(folder), "has too many entries: nobody knows what lies there") for folder in crowded)
     there = {path.removeprefix(dpkg.ROOT) for path in modes}
     for line in common.lines(common.read(f"{dpkg.ROOT}{dpkg.ADMIN}/statoverride") or ""):
         words = line.split()
@@ -243,32 +231,6 @@ def programs() -> Iterator[dict[str, str]]:
     for path, (tool, what) in given.items():
         if path not in owned or not _gives(owned[path], path, tool):
             yield jobs.told(Path(path), what)
-
-
-def held(gone: Collection[str]) -> Iterator[os.DirEntry[str]]:
-    """Files where programs lie, and then in folders below where others than packages put them, up to so many.
-
-    The folder says what a thing is, and the kernel where something is mounted: a look at a mount point waits for a
-    server that is gone.
-
-    Args:
-        gone: Folders whose file system does not answer.
-    """
-    left, looked, mounts = [one for one in BELOW if one not in gone], 0, common.mount_points()
-    for folder in HELD:
-        if folder in gone:
-            continue
-        with suppress(OSError), os.scandir(folder) as entries:
-            yield from (one for one in entries if one.is_file(follow_symlinks=False))
-    while left and looked < MANY:
-        with suppress(OSError), os.scandir(left.pop(0)) as entries:
-            for one in entries:
-                looked += 1
-                if one.is_dir(follow_symlinks=False):
-                    if not MADE.match(one.path) and one.path not in mounts:
-                        left.append(one.path)
-                elif one.is_file(follow_symlinks=False):
-                    yield one
 
 
 def capable(path: str) -> bool:

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 
-from checks.survey.host import common, dpkg, nextboot
+from checks.survey.host import common, doing, dpkg, jobs, nextboot
 
 ROOT = ""  # a test has a folder for a host
 CARDS = re.compile(r"nvidia|nouveau|nova_core|10de|vfio|driver_override", re.IGNORECASE)
@@ -27,11 +27,6 @@ SINGLE = {
 }
 DKMS = re.compile(
     r"\s*(?:export\s+)?(?:post_transaction|sign_file|sign_tool|install_tree|source_tree|dkms_tree|(?:PRE|POST)_[A-Z]+|MAKE.*|PATCH.*|BUILD_EXCLUSIVE.*|no_autoinstall|autoinstall_all_kernels|AUTOINSTALL|build_environment)\s*="
-)
-SETTERS = re.compile(
-    r"nvidia-smi\b[^\n;|&]*\s(?:-pl|--power-limit|-pm|--persistence-mode|-lgc|--lock-gpu-clocks|-rgc|--reset-gpu-clocks|-lmc|"
-    r"--lock-memory-clocks|-ac|--applications-clocks|-r\b|--gpu-reset|-e\b|--ecc-config|-c\b|--compute-mode|-mig)|"
-    r"\bnvidia-settings\s+-a|\b(?:rmmod|modprobe\s+-r\w*)\s+nvidia|\bnvidia-persistenced\s+[^\n]*--no-persistence-mode"
 )
 SCHEDULED = (
     "/etc/systemd/system/*.service", "/etc/systemd/system/*.service.d/*.conf", "/etc/systemd/system/*.timer",
@@ -117,8 +112,8 @@ def setters() -> list[list[str]]:
     found: list[list[str]] = []
     for pattern in SCHEDULED:
         said = {path: nextboot.lines(path.removeprefix(ROOT)) for path in sorted(glob.glob(f"{ROOT}{pattern}"))}
-        matched = {path: SETTERS.search("\n".join(text)) for path, text in said.items()}
-        found += [[path.removeprefix(ROOT), one[0]] for path, one in matched.items() if one]
+        matched = {path: doing.sets_cards("\n".join(text)) for path, text in said.items()}
+        found += [[path.removeprefix(ROOT), one[: jobs.LINE]] for path, one in matched.items() if one]
     return found
 
 

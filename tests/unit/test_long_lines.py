@@ -1,0 +1,113 @@
+"""Lines that a host's users write, as long as they like, take the survey as long as they are, and no longer."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from checks.survey.ground import ours
+from checks.survey.host import doing, jobs
+from tests.unit.samples import instance, rig
+
+BOX = rig(instance())
+ABOUT = re.compile(ours(BOX))
+LOOKS: dict[str, Callable[[str], object]] = {
+    "ends": doing.ends_box,
+    "cards": doing.sets_cards,
+    "ours": lambda line: doing.touches(line, ABOUT, BOX.roots.software),
+    "names": jobs.named,
+    "told": lambda line: jobs.told(Path("x"), line),
+}
+# What an expression may begin with, and lack the end of
+WORDS = (
+    *("systemctl ", "systemctl -", "shutdown ", "shutdown -", "init ", " ", ";", "/", "-r"),
+    *("nvidia-smi ", "nvidia-persistenced ", "modprobe -r", "rm ", "sed ", "cp ", "mkfs."),
+    *(f"{BOX.roots.software}/", f'"{BOX.roots.software}/', "rigwright-chat", "rig", "-"),
+    *("token ", "password:"),
+)
+TIMES = 8
+
+
+def took(look: Callable[[str], object], line: str) -> float:
+    """Seconds of this process's own that a look takes: the least of some, as others disturb it."""
+    found = []
+    for _ in range(3):
+        begun = time.process_time()
+        look(line)
+        found.append(time.process_time() - begun)
+    return min(found)
+
+
+def grows(look: Callable[[str], object], piece: str, length: int) -> float:
+    """How many times as long a look at a line takes that is TIMES as long."""
+    return took(look, piece * (length * TIMES // len(piece))) / took(look, piece * (length // len(piece)))
+
+
+@pytest.mark.parametrize("look", [LOOKS[name] for name in ("ends", "cards", "ours")])
+def test_a_look_at_a_line_takes_as_long_as_the_line_is(look: Callable[[str], object]) -> None:
+    # what takes its square grows by TIMES as much again
+    for first, second in product(WORDS, WORDS):
+        assert grows(look, first + second, 1 << 11) < TIMES**1.5, first + second
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("piece", WORDS)
+def test_a_script_of_one_long_line_is_looked_through(look: Callable[[str], object], piece: str) -> None:
+    assert grows(look, piece, (1 << 20) // TIMES) < TIMES**1.5
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("systemctl --user list-units; systemctl -i hibernate", True),
+        ("systemctl stop x; echo halting", False),
+        ("shutdown -h now; shutdown -r now", True),
+        ("shutdown -h +5 || shutdown --reboot", True),
+        ("shutdown now -r", False),
+        ("telinit  0", True),
+    ],
+)
+def test_each_command_of_a_line_ends_the_box_by_itself(line: str, ends: bool) -> None:
+    assert doing.ends_box(line) == ends
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nvidia-smi -q; x -pm 1", ""),
+        ("sleep 5; nvidia-smi -i 0 -pl 300 -pm 1", "nvidia-smi -i 0 -pl 300 -pm"),
+        ("nvidia-persistenced --user x --no-persistence-mode", "nvidia-persistenced --user x --no-persistence-mode"),
+        ("nvidia-persistenced --user x", ""),
+        ("rmmod nvidia_uvm", "rmmod nvidia"),
+    ],
+)
+def test_the_command_that_sets_cards_is_told(line: str, said: str) -> None:
+    assert doing.sets_cards(line) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "touched"),
+    [
+        ("rm -rf /srv/models/x", True),
+        ("ls /srv/models; rm x", False),
+        ("find /srv/models -name x -delete", True),
+        ("find /var -delete; ls /srv/models", True),
+        ("cp /srv/models/x /backup", False),
+        ("cp /backup/x /srv/models/x ", True),
+        ("sed -i s/a/b/ /etc/rigwright/x", True),
+        ("sed s/a/b/ /etc/rigwright/x", False),
+        ("systemctl --no-pager  status rigwright-chat", False),
+        ("systemctl --now disable rigwright-chat", True),
+        ("systemctl status x; systemctl stop rigwright.target", True),
+        ("exit=/opt/rigwright/engines/a/bin/llama-server", True),
+        ("ls /opt/rigwright/engines", False),
+        ("backup-of/opt/rigwright/engines/a/bin/x", False),
+    ],
+)
+def test_what_is_done_to_ours_is_told_from_what_is_read(line: str, touched: bool) -> None:
+    assert doing.touches(line, ABOUT, BOX.roots.software) == touched

@@ -1,0 +1,86 @@
+"""Files that are looked at where anybody may put as much as he likes: what one has hides nothing of another's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import common, places, rights
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="files are given to several owners, which is root's to do")
+EVE, BOB = 4001, 4002
+MANY = 20
+
+
+@pytest.fixture(autouse=True)
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with homes and a folder that all may write to, of which little is looked at."""
+    monkeypatch.setattr(places, "HELD", ())
+    monkeypatch.setattr(places, "BELOW", (f"{tmp_path}/home", f"{tmp_path}/tmp", f"{tmp_path}/root"))
+    monkeypatch.setattr(places, "MANY", MANY)
+    monkeypatch.setattr(places, "CROWD", 4 * MANY)
+    monkeypatch.setattr(places, "ALL", 12 * MANY)
+    monkeypatch.setattr(common, "silent", lambda folders: [])
+    made(tmp_path / "home", 0)
+    made(tmp_path / "root", 0)
+    made(tmp_path / "tmp", 0, 0o1777)
+    return tmp_path
+
+
+def made(folder: Path, owner: int, mode: int = 0o755, entries: int = 0) -> Path:
+    """A folder of somebody's with so many files of his."""
+    folder.mkdir(exist_ok=True)
+    for path in [folder, *(folder / f"{owner}-{number}" for number in range(entries))]:
+        path.exists() or path.touch()
+        os.chown(path, owner, owner)
+    folder.chmod(mode)
+    return folder
+
+
+def setuid(path: Path) -> str:
+    """A program that runs as root, whoever starts it."""
+    path.touch()
+    path.chmod(0o4755)
+    return str(path)
+
+
+def found() -> list[tuple[str, str]]:
+    return [(one["file"], one["text"]) for one in rights.programs()]
+
+
+def test_what_a_user_has_hides_nobody_elses(host: Path) -> None:
+    eve, bob = made(host / "home/eve", EVE, entries=3 * MANY), made(host / "home/bob", BOB, entries=2)
+    deep = made(made(bob / "a", BOB) / "b", BOB)
+    made(host / "tmp", 0, 0o1777)
+    made(host / "tmp/eve", EVE, entries=3 * MANY)
+    wanted = {setuid(deep / "own"), setuid(host / "root/own"), setuid(host / "tmp/own"), setuid(host / "tmp/zz")}
+    assert {*found()} == {(path, "mode 4755") for path in wanted}
+    assert len([*places.held((), [])]) < 5 * MANY
+    assert eve.exists()
+
+
+def test_what_roots_own_has_hides_nothing_elsewhere(host: Path) -> None:
+    made(host / "home/system", 0, entries=3 * MANY)
+    own = setuid(host / "root/own")
+    assert found() == [(own, "mode 4755")]
+
+
+@pytest.mark.parametrize("held", [(), ("tmp",)])
+def test_a_folder_that_others_may_crowd_is_not_known(
+    host: Path, monkeypatch: pytest.MonkeyPatch, held: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(places, "HELD", tuple(f"{host}/{name}" for name in held))
+    for number in range(5 * MANY):
+        (host / f"tmp/{number}").touch()
+        os.chown(host / f"tmp/{number}", EVE, EVE)
+    own = setuid(host / "root/own")
+    assert len([*places.held((), [])]) < 6 * MANY
+    assert {*found()} == {(own, "mode 4755"), (f"{host}/tmp", "has too many entries: nobody knows what lies there")}
+
+
+def test_owners_without_number_are_not_known(host: Path) -> None:
+    for number in range(20):
+        made(host / f"home/{number}", EVE + number, entries=MANY)
+    assert [said for _, said in found()] == ["has too many entries: nobody knows what lies there"]
