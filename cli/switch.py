@@ -229,7 +229,7 @@ def _expect(box: Box, order: Switch, declared: str, theirs: Found | None) -> str
         say(f"{box.name}: {size(made.plan.fetched_bytes)} are fetched before anything is stopped")
     others = [unit for unit in made.plan.interrupted if unit != instance.unit]
     if others:
-        say(f"{box.name}: what else differs from the inventory interrupts {', '.join(others)}, too")
+        say(f"{box.name}: interrupted with it: {', '.join(others)}")
     if theirs:
         before = box.use().get(instance.unit)
         for sentence in taking.sentences(box.rig, instance, theirs, before.start_seconds if before else None):

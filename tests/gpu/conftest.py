@@ -19,7 +19,11 @@ from tests.hosts.support import Run, deploy
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which machine, and where its files come from."""
     parser.addoption("--host", help="a real machine, as USER@ADDRESS, instead of a throwaway host")
-    parser.addoption("--bundle", type=Path, help="what `rigwright bundle` made of inventory/metal.py, for no network")
+    parser.addoption(
+        "--bundle",
+        type=Path,
+        help="for no network: what `rigwright bundle` made of inventory/metal.py, for two cards with a gateway",
+    )
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
     parser.addoption("--release", default="debian-12", help="what the throwaway host runs")
@@ -35,7 +39,9 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
         if not address:
             lab.down()
         found = machines.reach(address) if address else machines.boot(lab, pytestconfig.getoption("--release"))
-        found.describe(also_build_for=more)
+        # a bundle for two cards has packages of the gateway before them
+        front = {"gateway": machines.GATEWAY} if len(found.cards) > 1 else {}
+        found.describe(also_build_for=more, **front)
         bundle = given or machines.make_bundle(found, tmp_path_factory.mktemp("bundle"))
         found.describe(also_build_for=more, bundle=str(bundle))
         yield found

@@ -8,11 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +21,7 @@ from lab.labs import Lab
 from rigwright.supply.lock import Lock, text
 from tests.hosts.gateway_box import DEMO, QUESTION, SLOW, Box, rigwright
 from tests.hosts.layers import FirstRun
+from tests.hosts.steady import load
 from tests.hosts.support import deploy, red, until
 from tests.locks import lock_text
 
@@ -121,69 +118,6 @@ def declared(box: Box, variant: str = "llamacpp/slow", **changes: Any) -> Path:
     )
 
 
-@dataclass
-class Load:
-    """Clients of the gateway, and what became of what they asked."""
-
-    answered: list[float] = field(default_factory=list)
-    """When, each."""
-    told: list[int] = field(default_factory=list)
-    """Seconds after which to come again."""
-    wrong: list[str] = field(default_factory=list)
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def silence(self) -> float:
-        """The longest time between two answers, seconds."""
-        return max(after - before for before, after in zip(self.answered, self.answered[1:], strict=False))
-
-    def ask(self, url: str, number: int) -> None:
-        """Ask until told to end: by streams and without, in turns."""
-        while not self.ended.is_set():
-            number += 1
-            body = {
-                "model": "chat",
-                "messages": QUESTION,
-                "max_tokens": 16,
-                "stream": bool(number % 2),
-                "ignore_eos": True,
-            }
-            try:
-                with requests.post(url, json=body, timeout=60) as said:
-                    self._judge(
-                        said.status_code, said.headers.get("Retry-After", ""), said.text, stream=number % 2 == 1
-                    )
-            except requests.RequestException as error:
-                self.wrong.append(repr(error))
-
-    def _judge(self, status: int, later: str, text: str, *, stream: bool) -> None:
-        if status == 503 and later:
-            self.told.append(int(later))
-            time.sleep(0.2)
-        elif status == 200 and (text.rstrip().endswith("data: [DONE]") if stream else json.loads(text)["choices"]):
-            self.answered.append(time.monotonic())
-        else:
-            self.wrong.append(f"{status} {text[-300:]}")
-
-
-@contextmanager
-def load(box: Box, clients: int = 4) -> Iterator[Load]:
-    """Clients that ask while the block runs."""
-    made = Load()
-    threads = [threading.Thread(target=made.ask, args=(box.url(), number)) for number in range(clients)]
-    for one in threads:
-        one.start()
-    try:
-        until(lambda: len(made.answered) >= clients, "answers before it begins")
-        yield made
-        seen = len(made.answered)
-        until(lambda: len(made.answered) > seen + clients, "answers after it")
-    finally:
-        made.ended.set()
-        for one in threads:
-            one.join()
-
-
 def switch(box: Box, *words: str) -> subprocess.CompletedProcess[str]:
     # the model knows nothing, which its answers show
     return rigwright("switch", str(box.folder / "rig.py"), "chat", "--unverified", *words)
@@ -207,7 +141,7 @@ def test_nobody_loses_an_answer_while_another_variant_comes(box: Box, room: bool
     inventory = declared(box)
     assert deploy(inventory).status == 0
     before = inventory.read_text()
-    with load(box) as clients:
+    with load(box.url()) as clients:
         done = switch(box, "llamacpp/slow-two")
     assert done.returncode == 0, done.stdout + done.stderr
     print(f"{len(clients.answered)} answered, {len(clients.told)} told 503, longest silence {clients.silence:.1f} s")
@@ -236,7 +170,7 @@ def test_a_variant_that_does_not_serve_gives_way_to_the_old_one(box: Box) -> Non
     before, was = inventory.read_text(), generation(box)
     start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
     start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
-    with load(box) as clients:
+    with load(box.url()) as clients:
         done = switch(box, "llamacpp/broken")
     print(f"own start {start / 1e6:.1f} s, longest silence {clients.silence:.1f} s, {len(clients.told)} told 503")
     assert done.returncode == 1
@@ -297,7 +231,7 @@ def test_one_that_does_not_answer_beside_the_old_one_costs_nobody_anything(box: 
     inventory = declared(box)
     assert deploy(inventory).status == 0
     before = inventory.read_text(), generation(box), box.host.run("systemctl show --property=MainPID rigwright-chat")
-    with load(box) as clients:
+    with load(box.url()) as clients:
         done = switch(box, "llamacpp/slow-none")
     assert done.returncode == 1
     assert "rigwright_beside-chat.service did not become ready" in done.stdout + done.stderr
@@ -313,7 +247,7 @@ def test_an_activation_that_is_killed_while_both_run_leaves_the_old_one(box: Box
     inventory = declared(box)
     assert deploy(inventory).status == 0
     command = [sys.executable, "-m", "cli", "switch", str(inventory), "chat", "--unverified", "llamacpp/slow-two"]
-    with load(box) as clients:
+    with load(box.url()) as clients:
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         box.host.run(
             "until systemctl is-active --quiet rigwright_beside-chat; do sleep 0.05; done; "

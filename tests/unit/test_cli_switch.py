@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -208,6 +209,22 @@ def test_the_file_is_edited_after_all_is_said_and_the_box_deployed(operator: Ope
         "chat answers nobody from the end of the old process to the new one's first answer: about 12 s" in done.output
     )
     assert "one: for both do not run at once: no gateway is there" in done.output
+
+
+def test_what_the_variant_itself_interrupts_is_not_called_a_difference_from_the_inventory(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the gateway's router, whose settings have the slots of instances."""
+    lan = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}}
+    operator.declare(one=entry(cards=[], instances=chat(), gateway=lan))
+    units = ("rigwright-chat.service", "rigwright_router.service")
+    running = {one: Process("active", "running") for one in units}
+    before = Looked.served
+    monkeypatch.setattr(Looked, "served", lambda self: replace(before(self), processes=running))
+    done = operator.switch("chat", "llamacpp/wide", *ONE, "--dry")
+    assert done.exit_code == 0, done.output
+    assert "one: interrupted with it: rigwright_router.service" in done.output
+    assert "differs from the inventory" not in done.output
 
 
 def test_once_leaves_the_file_as_it_is(operator: Operator) -> None:
