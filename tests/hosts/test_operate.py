@@ -87,7 +87,7 @@ def test_one_that_cannot_start_has_failed_and_says_why(converged: Host, inventor
     converged.run("systemctl start --no-block rigwright-chat", check=False)
     until(lambda: health(inventory)[1]["state"] == "failed", "failed", 60)
     code, one, _ = health(inventory)
-    assert (code, any("no GGUF" in error for error in one["errors"])) == (1, True), one
+    assert (code, any("is not a GGUF" in error for error in one["errors"])) == (1, True), one
     told = rigwright("diagnose", str(inventory), "--json", "--no-checks")
     (host,) = json.loads(told.stdout)
     assert (told.returncode, host["causes"][0]["id"]) == (1, "invalid-magic-characters"), host
