@@ -141,7 +141,8 @@ def test_a_start_that_hangs_is_ended_and_the_old_generation_is_back(
     good = vllm_box.write(tmp_path / "good", vllm_host, vllm, instances=vllm_box.TWO)
     hurried = vllm_box.CATALOG.replace("ready_timeout = 300", "ready_timeout = 90")
     bad = vllm_box.write(tmp_path / "bad", vllm_host, vllm, hurried, instances=vllm_box.TWO)
-    assert plan(bad).planned == ["Serving | Write generation", "Serving | Activate generation"]
+    planned = ["Serving | Write generation", "Serving | Activate generation", "Serving | Record what is installed"]
+    assert plan(bad).planned == planned
     before, number = processes(vllm_host), current(good)["number"]
     freezer = FREEZER.format(number=number, old=" ".join(before))
     vllm_host.run(f"systemd-run -q --unit=freezer --expand-environment=no sh -c {shlex.quote(freezer)}")
