@@ -56,10 +56,23 @@ class Seen:
             roles.root.Gone: the connection is gone.
         """
         from rigwright.host import facts as host_facts
+
+        return host_facts.parse(self.host.check_output("sh -c %s", self.probe).splitlines())
+
+    @property
+    def probe(self) -> str:
+        """The script that finds them."""
+        from rigwright.host import facts as host_facts
         from rigwright.render import render
 
-        script = render("probe/probe.sh.j2", **host_facts.questions(self.rig))
-        return host_facts.parse(self.host.check_output("sh -c %s", script).splitlines())
+        return render("probe/probe.sh.j2", **host_facts.questions(self.rig))
+
+    def found(self, lines: list[str]) -> Desired:
+        """What its rig comes to by what a probe has found; raises as `facts`."""
+        from rigwright.host import facts as host_facts
+
+        self.facts = host_facts.parse(lines)
+        return self.desired
 
     @cached_property
     def desired(self) -> Desired:
@@ -71,12 +84,11 @@ class Seen:
     @cached_property
     def survey(self) -> Survey | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
-        from checks.survey.section import Scene
         from checks.survey.take import take
         from checks.survey.taken import Survey
 
         try:
-            return take(self.target, Scene(self.rig, self.desired, self.deep))
+            return take(self.target, self.rig, self.probe, self.found, deep=self.deep)
         except root.NoRoot as error:
             self.why = str(error)
             return None

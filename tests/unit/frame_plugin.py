@@ -21,7 +21,7 @@ ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": GENERATION, "versions": 
 MADE = rig(instance("chat"), instance("code"))
 
 
-def taken(target: Any, _scene: object) -> Survey:
+def taken(target: Any, *_: object, deep: bool) -> Survey:
     """What a host has answered."""
     if f"{target.name} meanwhile" in os.environ["GONE"]:
         raise root.Gone("the connection is gone")
