@@ -206,7 +206,8 @@ class Frame:
         outcome, words = OUTCOMES[result.verdict]
         report = pytest.TestReport(
             f"{target}::{result.id} {result.name}",
-            item.location,
+            # where in it takes reading its source, and nothing here says
+            (str(item.path), None, item.name),
             {},
             outcome,
             words(item, result),

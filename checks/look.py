@@ -138,9 +138,12 @@ class Look:
 
         for section in SECTIONS:
             if self.asked.done() and any(one.done() for one in self.asked.result().values()):
-                break
+                return
             _ = section.judge
             self.go_on()
+        gateways = [seen.rig.gateway for seen in self.hosts.values() if seen.rig.gateway]
+        if any(listener.tls for gateway in gateways for listener in gateway.listeners.values()):
+            import cryptography.x509  # noqa: F401 (certificates are judged by it, and it takes its time)
 
     def gone(self, name: str) -> bool:
         """Wait until a host has answered; returns whether it is out of reach."""
