@@ -169,6 +169,10 @@ def at_prometheus(rig: Rig) -> Iterator[Ask]:
 def at_share(rig: Rig, share: Share) -> Iterator[Ask]:
     """Those to what shares weights: of a box that may, and of somebody who may not."""
     at, own = endpoint(share), share.address
+    if sender := stranger(share):
+        # first: where nobody answers, nothing else of a host takes as long as to know that
+        path = "/rigwright-check"
+        yield Ask("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
     for turn, (weight, number, start, length) in enumerate(pieces(rig)):
         path, ranged = f"/{quote(weight.weight_path)}", f"Range: bytes={start}-{start + length - 1}"
         made = Ask(f"share: {weight.weight_path} {number}", at, path, headers=(ranged,), source=own, shown=0)
@@ -178,17 +182,14 @@ def at_share(rig: Rig, share: Share) -> Iterator[Ask]:
     for turn, (what, path) in enumerate(UNGIVEN.items()):
         yield replace(ungiven, name=f"share: {what}", path=path, lane=f"share {turn % LANES}")
     yield replace(ungiven, name="share: written", path="/rigwright-check", method="PUT", body="x")
-    if sender := stranger(share):
-        path = "/rigwright-check"
-        yield Ask("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
 
 
 def asks(scene: Scene) -> list[Ask]:
     """All of them."""
     rig = scene.rig
-    found = [ask for instance in rig.instances for ask in at_instance(rig, instance, scene)]
-    found += [*at_gateway(rig), *(at_share(rig, rig.share) if rig.share else ())]
-    return [*found, *at_prometheus(rig)]
+    found = [*at_share(rig, rig.share)] if rig.share else []
+    found += [ask for instance in rig.instances for ask in at_instance(rig, instance, scene)]
+    return [*found, *at_gateway(rig), *at_prometheus(rig)]
 
 
 def _questions(scene: Scene) -> object | None:
