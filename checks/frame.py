@@ -177,16 +177,18 @@ class Frame:
         items.sort(key=lambda item: (target_of(item), place.get(item.path.stem.removeprefix("test_"), len(place))))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Wait for all hosts, before the first check asks for what was found."""
-        self.gone = self.look.gone()
-        session.items[:] = [item for item in session.items if target_of(item) not in self.gone]
+    def pytest_collection_finish(self) -> None:
+        """Prepare, while hosts answer."""
+        self.look.prepare()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Run a check of ours at one go: pytest's own way to, of three parts with hooks around each, takes longer than
-        a check. A user's own are run by that, for they may ask for more of pytest.
+        """Run a check of ours at one go, once its host has answered; others may not have: pytest's own way to, of three
+        parts with hooks around each, takes longer than a check. A user's own are run by that, for they may ask for more
+        of pytest. One of a host out of reach is not run.
         """
+        if self.look.gone(target_of(item)):
+            return True
         if not item.path.is_relative_to(HERE):
             return None
         state = item.session._setupstate
@@ -204,7 +206,8 @@ class Frame:
         outcome, words = OUTCOMES[result.verdict]
         report = pytest.TestReport(
             f"{target}::{result.id} {result.name}",
-            item.location,
+            # where in it takes reading its source, and nothing here says
+            (str(item.path), None, item.name),
             {},
             outcome,
             words(item, result),
@@ -221,12 +224,16 @@ class Frame:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A host out of reach is not one that conforms."""
-        decided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if session.exitstatus in decided and not (
-            self.config.getoption("--only") or self.config.getoption("--severity")
+        if session.exitstatus not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
         ):
+            return
+        self.gone = [name for name in self.look.hosts if self.look.gone(name)]
+        if not (self.config.getoption("--only") or self.config.getoption("--severity")):
             self._leave()
-        if self.gone and session.exitstatus in decided:
+        if self.gone:
             session.exitstatus = STATUS["not reached"]
 
     def deployed(self, target: str) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
 MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
+TURN = 0.005  # seconds for which it waits while another host is judged
 
 
 class Seen:
@@ -56,10 +57,23 @@ class Seen:
             roles.root.Gone: the connection is gone.
         """
         from rigwright.host import facts as host_facts
+
+        return host_facts.parse(self.host.check_output("sh -c %s", self.probe).splitlines())
+
+    @property
+    def probe(self) -> str:
+        """The script that finds them."""
+        from rigwright.host import facts as host_facts
         from rigwright.render import render
 
-        script = render("probe/probe.sh.j2", **host_facts.questions(self.rig))
-        return host_facts.parse(self.host.check_output("sh -c %s", script).splitlines())
+        return render("probe/probe.sh.j2", **host_facts.questions(self.rig))
+
+    def found(self, lines: list[str]) -> Desired:
+        """What its rig comes to by what a probe has found; raises as `facts`."""
+        from rigwright.host import facts as host_facts
+
+        self.facts = host_facts.parse(lines)
+        return self.desired
 
     @cached_property
     def desired(self) -> Desired:
@@ -71,12 +85,11 @@ class Seen:
     @cached_property
     def survey(self) -> Survey | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
-        from checks.survey.section import Scene
         from checks.survey.take import take
         from checks.survey.taken import Survey
 
         try:
-            return take(self.target, Scene(self.rig, self.desired, self.deep))
+            return take(self.target, self.rig, self.probe, self.found, deep=self.deep)
         except root.NoRoot as error:
             self.why = str(error)
             return None
@@ -99,36 +112,43 @@ class Look:
         self.began = time.time()
         self.state, targets = load_inventory(inventory, limit)
         self.hosts: Mapping[str, Seen] = {name: Seen(target, deep) for name, target in targets.items()}
-        self.pool = ThreadPoolExecutor(max_workers=1)
-        self.asked: Future[list[str]] = self.pool.submit(self._ask)
+        self.last = 0.0
+        self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)
+        self.asked: Future[dict[str, Future[bool]]] = self.pool.submit(self._ask)
         self.go_on()
 
-    def _ask(self) -> list[str]:
+    def _ask(self) -> dict[str, Future[bool]]:
+        """Host -> whether it has answered, of those that are connected."""
         gone = reach(self.state, {name: seen.target for name, seen in self.hosts.items()})
         for name, why in gone.items():
             self.hosts[name].why = away(why)
-        there = [name for name in self.hosts if name not in gone]
-        with ThreadPoolExecutor(max_workers=MOST_HOSTS) as pool:
-            surveys = pool.map(lambda name: self.hosts[name].survey, there)
-            unseen = [name for name, survey in zip(there, surveys, strict=True) if survey is None]
-        return [*gone, *unseen]
+        there = {name: seen for name, seen in self.hosts.items() if name not in gone}
+        asked = {name: self.pool.submit(lambda seen: seen.survey is not None, seen) for name, seen in there.items()}
+        self.pool.shutdown(wait=False)
+        return asked
 
     @staticmethod
     def go_on() -> None:
         """Let what waits for hosts go on: between imports, nothing else does."""
         time.sleep(MOMENT)
 
-    def gone(self) -> list[str]:
-        """Wait until all have answered; returns those out of reach."""
+    def prepare(self) -> None:
+        """Make what judges answers, until one is there: it would come before a first verdict."""
         from checks.survey.sections import SECTIONS
 
-        try:
-            for section in SECTIONS:
-                if self.asked.done():
-                    break
-                # there is nothing else to do, and each of them would come before a first verdict
-                _ = section.judge
-                self.go_on()
-            return self.asked.result()
-        finally:
-            self.pool.shutdown()
+        for section in SECTIONS:
+            if self.asked.done() and any(one.done() for one in self.asked.result().values()):
+                return
+            _ = section.judge
+            self.go_on()
+        gateways = [seen.rig.gateway for seen in self.hosts.values() if seen.rig.gateway]
+        if any(listener.tls for gateway in gateways for listener in gateway.listeners.values()):
+            import cryptography.x509  # noqa: F401 (certificates are judged by it, and it takes its time)
+
+    def gone(self, name: str) -> bool:
+        """Wait until a host has answered; returns whether it is out of reach."""
+        if time.monotonic() - self.last > TURN and not all(one.done() for one in self.asked.result().values()):
+            self.go_on()
+            self.last = time.monotonic()
+        answered = self.asked.result().get(name)
+        return answered is None or not answered.result()

@@ -7,7 +7,8 @@ of ours is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from signal import Signals
 
@@ -56,12 +57,13 @@ NUMBERS: Mapping[str, Mapping[str, int]] = {
 CALENDAR = {"hourly": "*-*-* *:00:00", "daily": "*-*-* 00:00:00", "weekly": "Mon *-*-* 00:00:00"}
 
 
-def settings(text: str) -> Iterator[tuple[str, str]]:
-    """The settings of a unit's text, in their order."""
-    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith(("#", ";", "[")):
-            yield name.strip(), value.strip()
+@cache
+def settings(text: str) -> tuple[tuple[str, str], ...]:
+    """The settings of a unit's text, in their order. Several checks ask for those of a unit, and for each process."""
+    found = (line.partition("=") for line in re.sub(r"\\\n\s*", " ", text).splitlines())
+    return tuple(
+        (name.strip(), value.strip()) for name, sign, value in found if sign and name[:1] not in ("#", ";", "[")
+    )
 
 
 def words(value: str) -> list[str]:

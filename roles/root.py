@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Thread
@@ -110,7 +110,14 @@ def start(
 
 
 def run(
-    target: Any, command: str, stdin: str = "", limit: float = LIMIT, *, whole: float | None = None, most: int = MOST
+    target: Any,
+    command: str,
+    stdin: str = "",
+    limit: float = LIMIT,
+    *,
+    whole: float | None = None,
+    most: int = MOST,
+    rest: Callable[[bytes], str] | None = None,
 ) -> Answer:
     """Run a shell command to its end.
 
@@ -121,6 +128,8 @@ def run(
         limit: As in `start`.
         whole: Seconds for all of it; as long as something comes where there is none.
         most: Bytes of its output.
+        rest: What it reads after that, by the first line that it prints; it has no more of that line than `most`, and
+            none where the command ends before. What this raises is raised here.
 
     Raises:
         NoRoot: sudo refuses.
@@ -132,16 +141,28 @@ def run(
         # both streams share the room that a channel has: one alone would stop where the other is full
         reader = Thread(target=_drain, args=(channel, complaint), daemon=True)
         reader.start()
+        out = bytearray()
         try:
-            give(channel, stdin.encode())
-            out = _all(channel, until, most)
+            give(channel, stdin.encode(), last=rest is None)
+            if rest:
+                _all(channel, until, most, out, line=True)
+        except BROKEN as error:
+            raise _gone(error, limit) from error
+        last = ""
+        if rest and b"\n" in out:
+            begun, _, out = out.partition(b"\n")
+            last = rest(bytes(begun))
+        try:
+            if rest:
+                give(channel, last.encode())
+            _all(channel, until, most, out)
             status = ended(channel, limit)
         except BROKEN as error:
-            raise Gone(str(error) or f"no answer for {limit:.0f} s") from error
+            raise _gone(error, limit) from error
         reader.join(limit)
     if status < 0 and not connected(target):
         raise Gone("the session ended")
-    answer = Answer(status, out, b"".join(complaint))
+    answer = Answer(status, bytes(out), b"".join(complaint))
     if status and not out and target.data.get("_sudo") and (words := denied(answer.err)):
         raise NoRoot(f"cannot become root ({words})")
     return answer
@@ -177,8 +198,17 @@ def parts(file: Any) -> Iterator[bytes]:
     return iter(lambda: file.readline(LONGEST), b"")
 
 
-def give(channel: Channel, stdin: bytes) -> None:
-    """Send a command all that it reads; one that has ended before reads no more.
+def _gone(error: BaseException, limit: float) -> Gone:
+    return Gone(str(error) or f"no answer for {limit:.0f} s")
+
+
+def give(channel: Channel, stdin: bytes, *, last: bool = True) -> None:
+    """Send a command what it reads; one that has ended before reads no more.
+
+    Args:
+        channel: The command's.
+        stdin: What it reads.
+        last: Whether that is all.
 
     Raises:
         OSError: the connection is gone.
@@ -186,7 +216,8 @@ def give(channel: Channel, stdin: bytes) -> None:
     try:
         if stdin:
             channel.sendall(stdin)
-        channel.shutdown_write()
+        if last:
+            channel.shutdown_write()
     except OSError:
         if not channel.exit_status_ready():
             raise
@@ -204,20 +235,18 @@ def ended(channel: Channel, limit: float) -> int:
     return channel.recv_exit_status()
 
 
-def _all(channel: Channel, until: float | None, most: int) -> bytes:
-    """All that comes on standard output.
+def _all(channel: Channel, until: float | None, most: int, found: bytearray, *, line: bool = False) -> None:
+    """Add all that comes on standard output, or only what comes with its first line.
 
     Raises:
         OSError: it is more than so many bytes, or has no end until then.
     """
-    found = bytearray()
-    while piece := channel.recv(PIECE):
+    while not (line and b"\n" in found) and (piece := channel.recv(PIECE)):
         found += piece
         if len(found) > most:
             raise OSError(f"an answer longer than {most >> 20} MiB")
         if until is not None and time.monotonic() > until:
             raise OSError("an answer without end")
-    return bytes(found)
 
 
 def _drain(channel: Channel, into: list[bytes]) -> None:

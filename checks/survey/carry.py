@@ -27,7 +27,7 @@ FAST = 3
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
-    "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.read())))"
+    "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.readline())))"
 )
 
 
@@ -37,12 +37,37 @@ def asked(scene: Scene, sections: Iterable[Section[Any]]) -> dict[str, tuple[flo
     return {name: (limit, question) for name, (limit, question) in found.items() if question is not None}
 
 
-def program(questions: Mapping[str, tuple[float, object]]) -> str:
-    """What is given to COMMAND on standard input: the program, with its modules and questions in it."""
-    begun, packed = _packed(HOST, tuple(questions))
+def program(questions: Mapping[str, tuple[float, object]], probe: str = "", later: Iterable[str] = ()) -> str:
+    """What is given to COMMAND on standard input: the program, with its modules and questions in it.
+
+    Args:
+        questions: As `asked` has them.
+        probe: A shell script that is run beside. What it finds has a line of its own, upon which `more` follows.
+        later: Sections that are asked then.
+    """
+    begun, packed = _packed(HOST, (*questions, *later))
     packed = packed.copy()
-    end = packed.compress(f"{json.dumps(questions)!r})\n".encode()) + packed.flush()
-    return base64.b64encode(begun + end).decode()
+    end = packed.compress(f"{probe!r}, {json.dumps(questions)!r})\n".encode()) + packed.flush()
+    return base64.b64encode(begun + end).decode() + "\n"
+
+
+def more(questions: Mapping[str, tuple[float, object]]) -> str:
+    """What is given to COMMAND once its probe has told what it has found: questions that this leads to."""
+    return base64.b64encode(zlib.compress(json.dumps(questions).encode(), FAST)).decode() + "\n"
+
+
+def probed(line: bytes) -> list[str]:
+    """The lines of what a probe has found.
+
+    Raises:
+        ValueError: it has not; its text is why.
+    """
+    found = answers(line).get("probe", {})
+    status, out, err = (found.get(name) for name in ("status", "out", "err"))
+    if not isinstance(out, str) or status != 0:
+        said = err.strip().splitlines()[-1:] if isinstance(err, str) else []
+        raise ValueError(f"the probe did not finish: {said[0] if said else f'exit status {status}'}")
+    return out.rstrip("\r\n").splitlines()
 
 
 @cache

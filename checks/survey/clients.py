@@ -31,6 +31,8 @@ LANES = 4  # requests at once of what shares weights: it takes few of each clien
 TAKEN = 0.25
 WITHIN = PATIENCE + 10  # seconds for all of them: of engines that hang, those with an answer have it all the same
 BUSY = (429, 503)
+# Seconds for an answer of what shares weights: it reads at most PART of a file, and computes nothing.
+GIVEN = 5.0
 ROUTER = f"{ROUTER_SOCKETS}/light.sock"
 WRONG = "Authorization: Bearer rw-rigwright-check"
 # What a client sends who has no key, or none that is one.
@@ -167,24 +169,27 @@ def at_prometheus(rig: Rig) -> Iterator[Ask]:
 def at_share(rig: Rig, share: Share) -> Iterator[Ask]:
     """Those to what shares weights: of a box that may, and of somebody who may not."""
     at, own = endpoint(share), share.address
+    if sender := stranger(share):
+        # first: where nobody answers, nothing else of a host takes as long as to know that
+        path = "/rigwright-check"
+        yield Ask("share: stranger", at, path, source=sender, shown=0, connect=TAKEN, single=GIVEN)
     for turn, (weight, number, start, length) in enumerate(pieces(rig)):
         path, ranged = f"/{quote(weight.weight_path)}", f"Range: bytes={start}-{start + length - 1}"
         made = Ask(f"share: {weight.weight_path} {number}", at, path, headers=(ranged,), source=own, shown=0)
-        made = replace(made, told=("content-range",), most=length, limit=PATIENCE)
+        made = replace(made, told=("content-range",), most=length, limit=PATIENCE, single=GIVEN)
         yield replace(made, lane=f"share {turn % LANES}", again=BUSY)
+    ungiven = Ask("", at, "", source=own, shown=0, single=GIVEN, again=BUSY)
     for turn, (what, path) in enumerate(UNGIVEN.items()):
-        yield Ask(f"share: {what}", at, path, source=own, shown=0, again=BUSY, lane=f"share {turn % LANES}")
-    yield Ask("share: written", at, "/rigwright-check", "PUT", body="x", source=own, shown=0, again=BUSY)
-    if sender := stranger(share):
-        yield Ask("share: stranger", at, "/rigwright-check", source=sender, shown=0, connect=TAKEN)
+        yield replace(ungiven, name=f"share: {what}", path=path, lane=f"share {turn % LANES}")
+    yield replace(ungiven, name="share: written", path="/rigwright-check", method="PUT", body="x")
 
 
 def asks(scene: Scene) -> list[Ask]:
     """All of them."""
     rig = scene.rig
-    found = [ask for instance in rig.instances for ask in at_instance(rig, instance, scene)]
-    found += [*at_gateway(rig), *(at_share(rig, rig.share) if rig.share else ())]
-    return [*found, *at_prometheus(rig)]
+    found = [*at_share(rig, rig.share)] if rig.share else []
+    found += [ask for instance in rig.instances for ask in at_instance(rig, instance, scene)]
+    return [*found, *at_gateway(rig), *at_prometheus(rig)]
 
 
 def _questions(scene: Scene) -> object | None:

@@ -33,11 +33,15 @@ class Ask:
     source: str = ""
     """The host's own address that it comes from."""
     lane: str = ""
-    """Of several requests of one lane, each is made when the one before is answered."""
+    """Of several requests of one lane, each is made when the one before is answered; of whoever has not answered one in
+    time, nothing more is asked.
+    """
     again: tuple[int, ...] = ()
     """Statuses that mean: later."""
     limit: float = SOON
-    """Seconds until the answer is whole."""
+    """Seconds until the answer is whole, those of asking again among them."""
+    single: float = PATIENCE
+    """Seconds of these until one answer is whole, that of a busy one too."""
     connect: float = SOON
     """Seconds until there is a connection."""
     most: int = ANSWER

@@ -35,38 +35,43 @@ from checks.survey.units import UNITS
 from checks.survey.ways import WAYS
 from checks.survey.weights import WEIGHTS
 
-SECTIONS: tuple[Section[Any], ...] = (
-    # those first that take longest: they start in this order
-    REQUESTS,
-    ESCAPES,
+# Each those first that take longest: they start in this order
+EARLY: tuple[Section[Any], ...] = (
     CARDS,
-    PROGRAMS,
     ARCHIVE,
     CONTAINER_ARCHIVES,
-    IMAGES,
-    PROCESSES,
-    UNITS,
     RIGHTS,
     SETTINGS,
+    GATES,
     PACKAGES,
     FILES,
-    KERNEL,
     REACH,
-    GATES,
-    TREES,
+    KERNEL,
     WEIGHTS,
     PYTHON,
-    GROUND,
     CONTAINERS,
-    SERVING,
     LOADER,
     ACCOUNTS,
     OURS,
     BOOT,
-    COMPILED,
-    PATCHED,
     FIREWALL,
     GENERATIONS,
     WAYS,
     ABOUT,
 )
+"""Those that are asked the same whatever a probe finds: they look while it does."""
+PROBED: tuple[Section[Any], ...] = (
+    REQUESTS,
+    ESCAPES,
+    PROGRAMS,
+    PROCESSES,
+    UNITS,
+    IMAGES,
+    TREES,
+    GROUND,
+    SERVING,
+    COMPILED,
+    PATCHED,
+)
+"""Those that are asked by what a probe has found."""
+SECTIONS = (*PROBED, *EARLY)

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
-from checks.survey.carry import COMMAND, MOST, answers, asked, program
+from checks.survey.carry import COMMAND, MOST, answers, asked, more, probed, program
 from checks.survey.section import Scene
-from checks.survey.sections import SECTIONS
+from checks.survey.sections import EARLY, PROBED, SECTIONS
 from checks.survey.taken import Survey
+from rigwright.declaration.rig import Rig
+from rigwright.host.desired import Desired
 from roles import root
 
 
-def take(target: Any, scene: Scene) -> Survey:
+def take(target: Any, rig: Rig, probe: str, desired: Callable[[list[str]], Desired], *, deep: bool = False) -> Survey:
     """Ask a host all that its rig gives reason to.
+
+    Args:
+        target: pyinfra's connected host.
+        rig: What it is to be.
+        probe: A script for it.
+        desired: What the rig comes to there, by what that prints; what this raises is raised here.
+        deep: Whether all bytes are to be read.
 
     Raises:
         ValueError: the survey was not run to its end; its text says what the host has said instead.
         roles.root.Gone: the connection is gone.
     """
-    questions = asked(scene, SECTIONS)
-    limit = max(limit for limit, _ in questions.values())
-    answer = root.run(target, COMMAND, program(questions), limit=2 * limit, whole=3 * limit, most=MOST)
+    # EARLY have nothing of what the rig comes to
+    early = Scene(rig, cast(Desired, None), deep)
+    limit = max(section.seconds(early) for section in SECTIONS)
+    begin = program(asked(early, EARLY), probe, (section.name for section in PROBED))
+
+    def rest(line: bytes) -> str:
+        return more(asked(Scene(rig, desired(probed(line)), deep), PROBED))
+
+    answer = root.run(target, COMMAND, begin, limit=2 * limit, whole=3 * limit, most=MOST, rest=rest)
     try:
         return Survey(answers(answer.out))
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 
 import testinfra
 
@@ -15,10 +16,12 @@ from checks.survey.taken import Survey
 from rigwright import inventory
 from rigwright.declaration.catalog import Card
 from rigwright.declaration.rig import Rig
+from rigwright.host.desired import Desired
 from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.smi import bus_address
 from tests.unit.samples import rig
 
+Desire = Callable[[list[str]], Desired]
 FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"
 
 
@@ -46,9 +49,10 @@ def _address(row: list[str]) -> str:
     return bus_address(row[0])
 
 
-def surveyed(_target: object, scene: Scene) -> Survey:
+def surveyed(_target: object, own: Rig, probe: str, desired: Desire, *, deep: bool) -> Survey:
     """This machine's survey, by the program that hosts are sent."""
-    questions = program(asked(scene, SECTIONS)).encode()
+    found = subprocess.run(["sh", "-c", probe], capture_output=True, text=True, check=True).stdout
+    questions = program(asked(Scene(own, desired(found.splitlines()), deep), SECTIONS)).encode()
     done = subprocess.run(["sh", "-c", COMMAND], input=questions, capture_output=True, check=True, timeout=300)
     return Survey(answers(done.stdout))
 

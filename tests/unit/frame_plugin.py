@@ -1,10 +1,11 @@
 """For pytest's `-p`: checks run on hosts that say little; $HOSTS names them, $GENERATION is theirs, and $GONE those of
-them that are out of reach, before or while they are asked.
+them that are out of reach, before or while they are asked, or later: unless another one was judged before that.
 """
 
 from __future__ import annotations
 
 import os
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +22,20 @@ ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": GENERATION, "versions": 
 MADE = rig(instance("chat"), instance("code"))
 
 
-def taken(target: Any, _scene: object) -> Survey:
+JUDGED = Event()
+
+
+def pytest_runtest_logreport() -> None:
+    """A check has come to a verdict."""
+    JUDGED.set()
+
+
+def taken(target: Any, *_: object, deep: bool) -> Survey:
     """What a host has answered."""
     if f"{target.name} meanwhile" in os.environ["GONE"]:
         raise root.Gone("the connection is gone")
+    if f"{target.name} later" in os.environ["GONE"] and not JUDGED.wait(20):
+        raise root.Gone("nothing was judged before")
     return Survey({"about": {"told": ABOUT}, "accounts": {"failed": "it died"}})
 
 

@@ -31,6 +31,7 @@ class Channel:
     def sendall(self, part: bytes) -> None:
         if not self.streams:
             self.process.stdin.write(part)
+            self.process.stdin.flush()
             return
         self.host.now += self.host.seconds_a_part
         if self.host.cuts and self.host.sent >= self.host.cuts[0]:

@@ -18,9 +18,11 @@ import pytest
 from checks import Drift
 from checks.survey import carry
 from checks.survey.accounts import ACCOUNTS
-from checks.survey.section import Section
+from checks.survey.section import Scene, Section
+from checks.survey.sections import EARLY
 from checks.survey.taken import Survey
 from rigwright.inventory import ROOT
+from tests.unit.samples import instance, rig
 
 
 def run(questions: dict[str, tuple[float, object]]) -> dict[str, dict[str, object]]:
@@ -60,6 +62,76 @@ def test_a_section_that_crashes_dies_or_hangs_takes_no_other_along(sections) -> 
     assert found["crashes"]["failed"] == "KeyError: 'nothing' (crashes.py line 2)"
     assert found["dies"]["failed"] == "it died"
     assert found["hangs"]["failed"] == "it took too long"
+
+
+class Asking:
+    """The program of two sections, one of which is asked by what a probe finds."""
+
+    def __init__(self, probe: str, **early: object) -> None:
+        program = carry.program({name: (9.0, asked) for name, asked in early.items()}, probe, ["later"])
+        pipes = {"stdin": -1, "stdout": -1, "stderr": -1}
+        self.process = subprocess.Popen(["sh", "-c", carry.COMMAND], **pipes, text=True)  # type: ignore[call-overload]
+        self.process.stdin.write(program)
+        self.process.stdin.flush()
+        self.line = self.process.stdout.readline().encode()
+
+    def end(self, given: str) -> str:
+        """Give it the rest; returns what it prints after that."""
+        out, err = self.process.communicate(given)
+        assert not err
+        return str(out)
+
+
+LATER = "def look(asked):\n    return asked\n"
+
+
+def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_for(sections) -> None:  # type: ignore[no-untyped-def]
+    sections(early=LATER, later=LATER)
+    asking = Asking("printf 'a %s\\n' \"$LANGUAGE\" b", early=["x" * 300_000])
+    first, second = carry.probed(asking.line)
+    assert (first, second) == (f"a {os.environ.get('LANGUAGE', '')}", "a b")
+    found = carry.answers(asking.end(carry.more({"later": (9.0, [second])})).encode())
+    assert (found["early"]["told"], found["later"]["told"]) == (["x" * 300_000], ["a b"])
+
+
+def test_of_whoever_asks_no_more_nothing_is_left_behind(sections) -> None:  # type: ignore[no-untyped-def]
+    early = "import os, time\ndef look(asked):\n    os.write(os.open(asked, os.O_WRONLY), b'.')\n    time.sleep(600)\n"
+    sections(early=early, later=LATER)
+    reading, writing = os.pipe()
+    asking = Asking("true", early=f"/proc/{os.getpid()}/fd/{writing}")
+    assert os.read(reading, 1) == b"."
+    os.close(writing)
+    assert asking.end("") == ""
+    # who looked has had the other end
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        ("echo half; echo sorry >&2; exit 7", "the probe did not finish: sorry"),
+        ("exit 7", "the probe did not finish: exit status 7"),
+    ],
+)
+def test_a_probe_that_fails_leads_nowhere(sections, probe: str, said: str) -> None:  # type: ignore[no-untyped-def]
+    sections(later=LATER)
+    asking = Asking(probe)
+    asking.end("")
+    with pytest.raises(ValueError, match=said):
+        carry.probed(asking.line)
+
+
+@pytest.mark.parametrize("answer", [{}, {"probe": {"status": 0}}, {"probe": {"status": 0, "out": ["a"]}}])
+def test_a_probe_of_another_shape_leads_nowhere(answer: object) -> None:
+    with pytest.raises(ValueError, match="the probe did not finish"):
+        carry.probed(base64.b64encode(zlib.compress(json.dumps(answer).encode())))
+
+
+@pytest.mark.parametrize("section", EARLY, ids=lambda section: section.name)
+def test_what_is_looked_for_beside_a_probe_needs_nothing_that_it_finds(section: Section[object]) -> None:
+    made = rig(instance("chat"), instance("code"))
+    section.asks(Scene(made, None))  # type: ignore[arg-type] # what the rig comes to is not known yet
 
 
 def test_a_section_that_nobody_can_end_keeps_no_connection_open(sections) -> None:  # type: ignore[no-untyped-def]

@@ -215,6 +215,11 @@ def test_a_host_out_of_reach_is_told_apart_from_one_that_does_not_conform(box: B
     assert ran.report["verdict"] == "not reached"
 
 
+def test_a_host_is_judged_while_others_have_not_answered(box: Box) -> None:
+    ran = box.check("--only=X02", "--json", hosts="one two", gone="two later")
+    assert (ran.status, [host["verdict"] for host in ran.report["hosts"]]) == (0, ["as declared"] * 2)
+
+
 def test_hosts_that_are_all_out_of_reach_are_named(box: Box) -> None:
     ran = box.check("--only=X02", gone="box before")
     assert (ran.status, ran.out.strip()) == (3, "box: cannot be reached")

@@ -288,6 +288,8 @@ HARMLESS: dict[str, Callable[[World], object]] = {
         world.write("proc/8/comm", "systemd-journal\n"),
         world.write("proc/8/cmdline", "/usr/lib/systemd/systemd-journald\0x\0"),
     ),
+    # as one that is closed between a look at the folder and one at what is in it: its link cannot be read
+    "a file that journald has open for a moment": lambda world: world.write("proc/7/fd/0", ""),
     "names that nobody can read": lambda world: os.mkfifo(world.path("models") / "a\nb\x1b[2J"),
     "a later file of the same name": lambda world: (
         world.write("host/usr/lib/systemd/journald.conf.d/x.conf", "[Journal]\nStorage=none\n"),

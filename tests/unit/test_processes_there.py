@@ -92,6 +92,13 @@ def test_who_runs_as_a_user_of_ours_is_told(child: int) -> None:
     assert child not in [one["pid"] for one in others.found({child})]
 
 
+def test_who_looks_as_nobody_is_no_process_of_a_unit_that_is_nobodys_too(child: int) -> None:
+    others = processes.Others("/nowhere/", {str(os.getuid())}, "ours-to-try", set(), looking=os.getpid())
+    found = {one["pid"] for one in others.found(set())}
+    assert child not in found
+    assert os.getppid() in found  # whose child looks is none of those that do
+
+
 def test_another_file_at_the_same_path_is_told(child: int, tmp_path: Path) -> None:
     assert not processes._other(child, str(tmp_path))
     assert not processes._other(child, str(tmp_path / "none"))

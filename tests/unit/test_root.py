@@ -13,6 +13,8 @@ from roles.root import Answer, Failed, Gone, NoRoot, Root
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
 
+REFUSED = "sudo: a password is required"
+
 
 def test_both_outputs_and_the_status_come_back_however_much_is_said() -> None:
     answer = root.run(Host(), "cat; head -c 3000000 /dev/zero >&2; echo bye >&2; exit 7", "a\nb c\n")
@@ -23,10 +25,36 @@ def test_a_command_that_reads_nothing_of_what_it_is_given_still_answers() -> Non
     assert root.run(Host(), "exec <&-; echo done").lines == ["done"]
 
 
+def test_a_command_is_told_the_rest_by_the_first_line_that_it_prints() -> None:
+    answer = root.run(Host(), "read one; echo $one!; cat", "a\n", rest=lambda line: f"{line.decode()}?\n")
+    assert answer.lines == ["a!?"]
+
+
+def test_who_cannot_tell_the_rest_says_so_and_the_command_ends() -> None:
+    def rest(line: bytes) -> str:
+        raise ValueError(line.decode())
+
+    with pytest.raises(ValueError, match="one"):
+        root.run(Host(), "echo one; cat", rest=rest)
+
+
+def test_a_command_that_ends_before_its_first_line_is_told_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert root.run(Host(), "printf half; exit 3", rest=lambda line: 1 / 0).status == 3  # type: ignore[return-value]
+    stand_in(tmp_path, "sudo", f'echo "{REFUSED}" >&2; exit 1')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    host = Host()
+    host.data = {"_sudo": True}
+    with pytest.raises(NoRoot, match=REFUSED):
+        root.run(host, "true", rest=lambda line: 1 / 0)  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize(
     ("command", "bounds", "said"),
     [
         ("head -c 3000000 /dev/zero", {"most": 2 << 20}, "an answer longer than 2 MiB"),
+        ("head -c 3000000 /dev/zero", {"most": 2 << 20, "rest": str}, "an answer longer than 2 MiB"),
         ("for one in $(seq 30); do echo $one; sleep 0.05; done", {"whole": 0.3}, "without end"),
     ],
 )
@@ -44,9 +72,6 @@ def test_root_comes_through_sudo_where_the_data_says_so(
     host = Host()
     host.data = {"_sudo": sudo}
     assert root.run(host, "echo 'it''s \"$0\"'").lines == [*(["sudo -n"] if sudo else []), 'its "$0"']
-
-
-REFUSED = "sudo: a password is required"
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,15 @@ from threading import Thread
 
 import pytest
 
+from checks.survey.clients import at_share
 from checks.survey.requests import ANSWER, Answer, Ask, Requests
 from checks.survey.section import Section
 from checks.survey.taken import Survey
+from rigwright.declaration.entry import Share
 from rigwright.engines.request import ONE_TOKEN
 from tests.unit.checking import taken
 from tests.unit.file_server import FileServer, Handler, file_server, whole
+from tests.unit.samples import instance, rig
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the command gives root away before it connects")
 
@@ -177,3 +180,19 @@ def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(serv
         *["not asked: those before it had no answer in time"] * 2,
     ]
     assert time.monotonic() - began < 15
+
+
+def test_a_share_that_takes_connections_and_answers_nobody_is_known_in_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        share = Share(address="127.0.0.1", port=frozen.getsockname()[1], allow=("127.0.0.0/8",))
+        asks = [*at_share(rig(instance()), share)]
+        began = time.monotonic()
+        found = asked(*asks, within=60.0)
+    assert time.monotonic() - began < 15
+    silent = {"no answer in time", "not asked: those before it had no answer in time"}
+    assert {found[one.name].said for one in asks} == silent
+
+
+def test_who_is_busy_longer_than_one_answer_takes_is_asked_again() -> None:
+    busy, done = b"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    assert raw(busy, busy, done, again=(503,), single=0.2).status == 200

@@ -66,6 +66,8 @@ OPTION = re.compile(r"-|[A-Za-z_]\w*=|[0-9.]+[smhd]?$")
 # What a branch of `case` begins with
 CASE = re.compile(r"\s*[^()|\s]+(?:\s*\|\s*[^()|\s]+)*\)")
 ENDS = re.compile(r"&&|\|\||[;|&]")
+# What has no quote, escape or remark in it, and no space that is none to a shell
+PLAIN = re.compile(r"[ \t\r\n!$-&(-\[\]-~]*")
 PATHS = re.compile(r"(?:export\s+)?PATH=(\S+)")
 ALIAS = re.compile(r"alias\s+[^=\s]+=(.*)")
 SCRIPT = re.compile(
@@ -155,7 +157,8 @@ def programs(line: str) -> Iterator[str]:
     alias, case = ALIAS.match(line), CASE.match(line)
     for part in ENDS.split(alias[1] if alias else line[case.end() if case else 0 :]):
         try:
-            words = shlex.split(part, comments=True)
+            # its words are the same, and most lines are such
+            words = part.split() if PLAIN.fullmatch(part) else shlex.split(part, comments=True)
         except ValueError:
             words = part.split()
         starter, waits, inside = "", False, ""

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import stat
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 
 from checks.survey.host import common, dpkg
 
@@ -210,9 +210,10 @@ class Look:
                         self.say(package.name, path, "was not brought by the package")
 
 
-def matches(name: str, patterns: object) -> bool:
-    """Whether a name is one of shell patterns."""
-    return isinstance(patterns, list) and any(fnmatchcase(name, pattern) for pattern in patterns)
+def matching(patterns: object) -> re.Pattern[str]:
+    """What names fit one of shell patterns."""
+    # as one: a hundred patterns tried on hundreds of names take longer than looking at the files
+    return re.compile("|".join(map(translate, patterns)) if isinstance(patterns, list) and patterns else r"(?!)")
 
 
 def look(asked: dict[str, object]) -> dict[str, object]:
@@ -224,8 +225,9 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     """
     found = Look(bool(asked["deep"]))
     there = [one for one in dpkg.packages() if one.state == "installed"]
-    strict = [one for one in there if matches(one.name, asked["strict"])]
-    run = [one for one in there if one not in strict and matches(one.name, asked["run"])]
+    strictly, running = matching(asked["strict"]), matching(asked["run"])
+    strict = [one for one in there if strictly.match(one.name)]
+    run = [one for one in there if not strictly.match(one.name) and running.match(one.name)]
     bases = [f"{dpkg.ROOT}{dpkg.ADMIN}/info/{one.base}" for one in (*strict, *run)]
     found.born = common.born(f"{base}.{kind}" for base in bases for kind in ("list", "md5sums"))
     for package in strict:

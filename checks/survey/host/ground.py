@@ -136,8 +136,9 @@ def _journal() -> dict[str, object]:
             if len([word for word in words if word]) > 1:
                 continue
             runs = True
-            with suppress(OSError):
-                opened += [str(one.readlink()) for one in (folder / "fd").iterdir()]
+            for one in _in(folder / "fd"):
+                with suppress(OSError):  # of whom it hears it opens files for a moment
+                    opened.append(str(one.readlink()))
     files = [path for path in opened if path.startswith(("/var/log/journal/", "/run/log/journal/"))]
     units = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
     places = [(folder / "systemd/system" / unit, unit) for unit in units for folder in (ETC, RUN)]

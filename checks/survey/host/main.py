@@ -10,6 +10,7 @@ import json
 import os
 import selectors
 import signal
+import subprocess
 import sys
 import time
 import types
@@ -97,8 +98,35 @@ def silent() -> list[str]:
     return found
 
 
-def main(modules: dict[str, str], common: tuple[str, ...], questions: str) -> None:
-    """Run all sections; prints one line, what they have answered, packed."""
+def tell(found: object) -> None:
+    """Print a line, packed."""
+    sys.stdout.write(base64.b64encode(zlib.compress(json.dumps(found).encode(), 1)).decode() + "\n")
+    sys.stdout.flush()
+
+
+def probed(probe: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """Tell what a probe has found; returns the questions that this leads to, None where nobody asks any more.
+
+    Args:
+        probe: A shell that runs it.
+    """
+    out, err = (said.decode(errors="replace") for said in probe.communicate())
+    tell({"probe": {"status": probe.returncode, "out": out, "err": err}})
+    line = sys.stdin.buffer.readline()
+    return json.loads(zlib.decompress(base64.b64decode(line))) if line.endswith(b"\n") else None
+
+
+def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions: str) -> None:
+    """Run all sections; prints one line, what they have answered, packed.
+
+    Args:
+        modules: Their sources, and of what they have in common.
+        common: The names of that.
+        probe: A script that is run beside, if any: it has a line of its own before, and further questions come by it.
+        questions: Those of the first sections.
+    """
+    # as whoever logs in is given it: a deploy's probe is
+    probing = subprocess.Popen(["sh", "-c", probe], stdin=-3, stdout=-1, stderr=-1) if probe else None
     os.environ.clear()
     os.environ.update({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/root"})
     os.chdir("/")
@@ -108,12 +136,26 @@ def main(modules: dict[str, str], common: tuple[str, ...], questions: str) -> No
     found: dict[str, dict[str, object]] = {}
     parts: dict[str, list[bytes]] = {}
     waiting = selectors.DefaultSelector()
-    until: dict[str, float] = {}
+    limits: dict[str, float] = {}
     pids: dict[str, int] = {}
-    for name, (limit, question) in json.loads(questions).items():
-        pids[name], reading = started(name, modules[name], question)
-        until[name], parts[name] = time.monotonic() + limit, []
-        waiting.register(reading, selectors.EVENT_READ, name)
+
+    def begin(asked: dict[str, Any]) -> None:
+        for name, (limit, question) in asked.items():
+            pids[name], reading = started(name, modules[name], question)
+            limits[name], parts[name] = limit, []
+            waiting.register(reading, selectors.EVENT_READ, name)
+
+    begin(json.loads(questions))
+    if probing:
+        more = probed(probing)
+        if more is None:
+            for pid in pids.values():
+                with suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+            return
+        begin(more)
+    # nobody has read what they answer before
+    until = {name: time.monotonic() + limit for name, limit in limits.items()}
     while waiting.get_map():
         now = time.monotonic()
         for key, _ in waiting.select(max(0.0, min(until[one.data] for one in waiting.get_map().values()) - now)):
@@ -132,5 +174,4 @@ def main(modules: dict[str, str], common: tuple[str, ...], questions: str) -> No
     if any(one.get("failed") == LATE for one in found.values()) and (gone := silent()):
         said = f"{LATE}: file systems that do not answer: {', '.join(gone)}"
         found = {name: {"failed": said} if one.get("failed") == LATE else one for name, one in found.items()}
-    sys.stdout.write(base64.b64encode(zlib.compress(json.dumps(found).encode(), 1)).decode() + "\n")
-    sys.stdout.flush()
+    tell(found)

@@ -71,9 +71,8 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     ids = {line.split(":")[2] for line in _passwd() if line.split(":")[0] in asked["users"]}  # type: ignore[operator]
     ids |= {uid for unit in found.values() for one in unit["processes"] for uid in one["status"]["Uid"].split()}  # type: ignore[attr-defined]
     strange = spaces - {*_spaces(1).values()}
-    others = Others(
-        str(asked["engines"]), ids - {"0"}, str(asked["except"]), strange, {path for _, path in groups.values()}
-    )
+    places = {path for _, path in groups.values()}
+    others = Others(str(asked["engines"]), ids - {"0"}, str(asked["except"]), strange, places, os.getppid())
     return {
         "units": found,
         "groups": {path: _knobs(path) for path in sorted({one for _, path in groups.values() for one in _above(path)})},
@@ -236,8 +235,10 @@ def _ioprio(pid: int) -> int:
 class Others:
     """Processes of no unit of ours that run as our users, in our namespaces, or from our engines."""
 
-    def __init__(self, engines: str, ids: set[str], own: str, spaces: set[str], groups: Collection[str] = ()) -> None:
-        self.engines, self.ids, self.own, self.spaces = engines, ids, own, spaces
+    def __init__(
+        self, engines: str, ids: set[str], own: str, spaces: set[str], groups: Collection[str] = (), looking: int = 0
+    ) -> None:
+        self.engines, self.ids, self.own, self.spaces, self.looking = engines, ids, own, spaces, looking
         self.groups = tuple(f"0::{group}/" for group in groups if group.strip("/"))
 
     def found(self, ours: set[int]) -> list[dict[str, object]]:
@@ -259,12 +260,19 @@ class Others:
         ):
             return
         status = dict(STATUS.findall(common.read(f"/proc/{pid}/status") or ""))
-        if self.ids & {*status.get("Uid", "").split()}:
+        if self.ids & {*status.get("Uid", "").split()} and not self._looks(pid):
             yield "runs as a user of ours"
         if self.spaces & set(_spaces(pid).values()):
             yield "is inside the sandbox of an instance"
         if not OURS.search(group) and self._runs(pid):
             yield f"runs from {self.engines}"
+
+    def _looks(self, pid: int) -> bool:
+        """Whether it looks here, too: some of the survey's own are nobody's, and so may a unit of ours be."""
+        while pid > 1 and pid != self.looking:
+            fields = (common.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+            pid = int(fields[1]) if len(fields) > 1 else 0
+        return pid > 1
 
     def _runs(self, pid: int) -> bool:
         """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""

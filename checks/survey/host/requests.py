@@ -14,16 +14,18 @@ from typing import Any
 from checks.survey.host import common, net, web
 
 PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
+UNASKED = "not asked: those before it had no answer in time"
 LACKING = {"status": 0, "body": "", "sha256": "", "headers": {}, "certificate": ""}
 
 
 def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
     """The same, asked again of who is busy."""
     until = time.monotonic() + ask["limit"]
-    found = web.answer(ask, key)
+    once = {**ask, "limit": min(ask["limit"], ask["single"])}
+    found = web.answer(once, key)
     while found["status"] in ask["again"] and time.monotonic() < until:
         time.sleep(PAUSE)
-        found = web.answer(ask, key)
+        found = web.answer(once, key)
     return found
 
 
@@ -31,7 +33,7 @@ def bounded(ask: dict[str, Any], key: str, end: float) -> dict[str, object]:
     """The same, until a moment at most: of a lane whose engine hangs, each request would take all of its own time."""
     left = end - time.monotonic()
     if left <= 0:
-        return {**LACKING, "error": "not asked: those before it had no answer in time"}
+        return {**LACKING, "error": UNASKED}
     return patiently({**ask, **{name: min(ask[name], left) for name in ("limit", "connect")}}, key)
 
 
@@ -45,8 +47,13 @@ def asking(asks: list[dict[str, Any]], keys: dict[str, str], end: float) -> Call
             lanes.setdefault(ask["lane"] or ask["name"], []).append(ask)
 
         def along(lane: list[dict[str, Any]]) -> None:
+            silent: set[str] = set()
             for ask in lane:
-                found[ask["name"]] = bounded(ask, keys.get(ask["key"], ""), end)
+                # who is frozen takes connections, and all the time that each of them is given
+                unasked = ask["at"] in silent
+                answer = {**LACKING, "error": UNASKED} if unasked else bounded(ask, keys.get(ask["key"], ""), end)
+                found[ask["name"]] = answer
+                silent |= {ask["at"]} if answer["error"] == web.LATE else set()
 
         threads = [threading.Thread(target=along, args=(lane,)) for lane in lanes.values()]
         for thread in threads:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from checks.survey.host import common
@@ -72,13 +73,24 @@ def sources(path: Path, host: str) -> Iterator[Path]:
     else:
         places = (Path(f"{host}{folder}/{one}") for one in called[:2] for folder in FOLDERS)
         yield from [one for one in places if one.is_file()][:1]
-    added: dict[str, Path] = {}
+    added, there = dict[str, Path](), adding(host)
     for one in dict.fromkeys(called):
-        for folder in FOLDERS:
-            with suppress(OSError):
-                for file in Path(f"{host}{folder}/{one}.d").iterdir():
-                    added.setdefault(file.name, file)
+        for place in (f"{host}{folder}/{one}.d" for folder in FOLDERS):
+            if place in there:
+                with suppress(OSError):
+                    for file in Path(place).iterdir():
+                        added.setdefault(file.name, file)
     yield from (added[one] for one in sorted(added) if one.endswith(".conf"))
+
+
+@cache
+def adding(host: str) -> frozenset[str]:
+    """Folders of what is added to units. A host has a dozen, and each of its units could have a hundred."""
+    found = set()
+    for folder in FOLDERS:
+        with suppress(OSError), os.scandir(f"{host}{folder}") as entries:
+            found |= {one.path for one in entries if one.name.endswith(".d")}
+    return frozenset(found)
 
 
 def names(name: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 NOBODY = 65534
 HEAD = 64 << 10  # bytes of an answer's lines before its body
+LATE = "no answer in time"
 STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r\n]")
 
 
@@ -32,7 +33,7 @@ class Stream:
         """Wait for some more; False at its end."""
         left = self.until - time.monotonic()
         if left <= 0:
-            raise Unanswered("no answer in time")
+            raise Unanswered(LATE)
         self.connection.settimeout(left)
         piece = self.connection.recv(1 << 16)
         self.kept += piece
@@ -131,7 +132,7 @@ def answer(ask: dict[str, Any], key: str) -> dict[str, object]:
     except Unanswered as error:
         found["error"] = str(error)
     except TimeoutError:
-        found["error"] = "no answer in time"
+        found["error"] = LATE
     except (OSError, ValueError) as error:
         found["error"] = str(getattr(error, "strerror", "") or error or type(error).__name__)
     return found
