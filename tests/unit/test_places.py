@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,36 @@ def test_owners_without_number_are_not_known(host: Path) -> None:
     for number in range(20):
         made(host / f"home/{number}", EVE + number, entries=MANY)
     assert [said for _, said in found()] == ["has too many entries: nobody knows what lies there"]
+
+
+def test_one_that_goes_while_it_is_looked_at_hides_nothing(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir
+
+    class Gone:
+        """An entry that is no more."""
+
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        def stat(self, **_: bool) -> os.stat_result:
+            raise FileNotFoundError(self.path)
+
+    @contextmanager
+    def scandir(folder: str) -> Iterator[Iterator[object]]:
+        with real(folder) as entries:
+            yield iter([Gone(f"{folder}/x"), *entries])
+
+    monkeypatch.setattr(places.os, "scandir", scandir)
+    own = setuid(host / "tmp/own")
+    assert found() == [(own, "mode 4755")]
+
+
+@pytest.mark.parametrize(("group", "said"), [("", []), ("bob", ["has too many entries: nobody knows what lies there"])])
+def test_a_users_own_group_is_nobody_elses(
+    host: Path, monkeypatch: pytest.MonkeyPatch, group: str, said: list[str]
+) -> None:
+    lists = {"/etc/passwd": f"eve:x:{EVE}:{EVE}::/:/bin/sh\nbob:x:{BOB}:{BOB}::/:/bin/sh\n"}
+    lists["/etc/group"] = f"eve:x:{EVE}:{group}\nbob:x:{BOB}:\n"
+    monkeypatch.setattr(common, "read", lambda path, most=0: lists.get(str(path), ""))
+    made(host / "home/eve", EVE, 0o775, entries=5 * MANY)
+    assert [text for _, text in found()] == said

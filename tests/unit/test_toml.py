@@ -96,7 +96,8 @@ def test_a_file_that_was_written_again_is_read_again(tmp_path: Path) -> None:
     assert parse(path, Shape) is parse(path, Shape)
 
 
-LOCKS = sorted((ROOT / "locks").glob("*.lock.toml"))
+# a table in a row, as the header of a model is, wants the general reader
+LOCKS = [path for path in sorted((ROOT / "locks").glob("*.lock.toml")) if " = { " not in path.read_text()]
 ROWS = (SOURCE, artefact(), wheel(marker='python_version < "3.11" and platform_machine != "a\\\\b"'), wheel("other"))
 WRITTEN = lock.text(ROWS, "catalog/x.toml")
 

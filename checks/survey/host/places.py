@@ -48,7 +48,7 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
                     break
                 if one.is_file(follow_symlinks=False):
                     yield one
-    looked, mounts = 0, common.mount_points()
+    looked, mounts, alone = 0, common.mount_points(), _alone()
     spent: Counter[tuple[str, int]] = Counter()
     left = deque((one, one) for one in BELOW if one not in gone)
     while left:
@@ -58,6 +58,8 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
             return
         with suppress(OSError), os.scandir(folder) as entries:
             own = os.stat(folder)
+            # of a user's own group nobody else is
+            shared = own.st_mode & (0o002 if own.st_gid in alone else 0o022)
             for number, one in enumerate(entries):
                 if number >= CROWD:
                     crowded += [folder] if folder not in crowded else []
@@ -65,14 +67,28 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
                 looked += 1
                 if one.path in mounts:
                     continue
-                whose = top, one.stat(follow_symlinks=False).st_uid
+                try:
+                    whose = top, one.stat(follow_symlinks=False).st_uid
+                except OSError:  # it has gone meanwhile: others have not
+                    continue
                 spent[whose] += 1
                 if spent[whose] > MANY:
-                    # what is his alone has nobody else's in it
-                    if whose[1] == own.st_uid and not own.st_mode & 0o022:
+                    # nobody but root puts anything there beside him
+                    if whose[1] == own.st_uid and not shared:
                         break
                 elif one.is_dir(follow_symlinks=False):
                     if not MADE.match(one.path):
                         left.append((top, one.path))
                 elif one.is_file(follow_symlinks=False):
                     yield one
+
+
+def _alone() -> set[int]:
+    """Groups in which nobody is but the user whose name and number they have."""
+    users = {(row[0], row[2], row[3]) for row in common.rows("/etc/passwd", 7)}
+    first = Counter(row[3] for row in common.rows("/etc/passwd", 7))
+    return {
+        int(row[2])
+        for row in common.rows("/etc/group", 4)
+        if (row[0], row[2], row[2]) in users and not row[3] and first[row[2]] == 1 and row[2].isdecimal()
+    }
