@@ -117,7 +117,7 @@ def run(
     *,
     whole: float | None = None,
     most: int = MOST,
-    rest: Callable[[bytes], str] | None = None,
+    rest: Callable[[bytes], str | None] | None = None,
 ) -> Answer:
     """Run a shell command to its end.
 
@@ -128,8 +128,9 @@ def run(
         limit: As in `start`.
         whole: Seconds for all of it; as long as something comes where there is none.
         most: Bytes of its output.
-        rest: What it reads after that, by the first line that it prints; it has no more of that line than `most`, and
-            none where the command ends before. What this raises is raised here.
+        rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
+            out. It has no more of a line than `most`, and none where the command ends before. What this raises is
+            raised here.
 
     Raises:
         NoRoot: sudo refuses.
@@ -144,17 +145,21 @@ def run(
         out = bytearray()
         try:
             give(channel, stdin.encode(), last=rest is None)
-            if rest:
-                _all(channel, until, most, out, line=True)
         except BROKEN as error:
             raise _gone(error, limit) from error
-        last = ""
-        if rest and b"\n" in out:
-            begun, _, out = out.partition(b"\n")
-            last = rest(bytes(begun))
+        last = None
+        while rest and last is None:
+            try:
+                _all(channel, until, most, out, line=True)
+            except BROKEN as error:
+                raise _gone(error, limit) from error
+            begun, ended_line, after = out.partition(b"\n")
+            if not ended_line:
+                break
+            last, out = rest(bytes(begun)), after
         try:
             if rest:
-                give(channel, last.encode())
+                give(channel, (last or "").encode())
             _all(channel, until, most, out)
             status = ended(channel, limit)
         except BROKEN as error:

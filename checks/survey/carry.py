@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from checks.survey.host.main import MARK
 from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
@@ -56,13 +57,16 @@ def more(questions: Mapping[str, tuple[float, object]]) -> str:
     return base64.b64encode(zlib.compress(json.dumps(questions).encode(), FAST)).decode() + "\n"
 
 
-def probed(line: bytes) -> list[str]:
-    """The lines of what a probe has found.
+def probed(line: bytes) -> list[str] | None:
+    """The lines of what a probe has found; None of a line that is none of the program's, as a login may print some.
 
     Raises:
-        ValueError: it has not; its text is why.
+        ValueError: it has found nothing; its text is why.
     """
-    found = answers(line).get("probe", {})
+    _, mark, packed = line.rpartition(MARK.encode())
+    if not mark:
+        return None
+    found = answers(packed).get("probe", {})
     status, out, err = (found.get(name) for name in ("status", "out", "err"))
     if not isinstance(out, str) or status != 0:
         said = err.strip().splitlines()[-1:] if isinstance(err, str) else []

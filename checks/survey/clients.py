@@ -31,8 +31,8 @@ LANES = 4  # requests at once of what shares weights: it takes few of each clien
 TAKEN = 0.25
 WITHIN = PATIENCE + 10  # seconds for all of them: of engines that hang, those with an answer have it all the same
 BUSY = (429, 503)
-# Seconds for an answer of what shares weights: it reads at most PART of a file, and computes nothing.
-GIVEN = 5.0
+# Seconds for an answer of what shares weights: it reads at most PART of a file, and a disk that sleeps takes some.
+GIVEN = 15.0
 ROUTER = f"{ROUTER_SOCKETS}/light.sock"
 WRONG = "Authorization: Bearer rw-rigwright-check"
 # What a client sends who has no key, or none that is one.

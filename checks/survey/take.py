@@ -33,8 +33,9 @@ def take(target: Any, rig: Rig, probe: str, desired: Callable[[list[str]], Desir
     limit = max(section.seconds(early) for section in SECTIONS)
     begin = program(asked(early, EARLY), probe, (section.name for section in PROBED))
 
-    def rest(line: bytes) -> str:
-        return more(asked(Scene(rig, desired(probed(line)), deep), PROBED))
+    def rest(line: bytes) -> str | None:
+        found = probed(line)
+        return None if found is None else more(asked(Scene(rig, desired(found), deep), PROBED))
 
     answer = root.run(target, COMMAND, begin, limit=2 * limit, whole=3 * limit, most=MOST, rest=rest)
     try:

@@ -23,9 +23,8 @@ from roles.progress import Files, document, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
-LEAVING = (
-    1000  # tenths of a second that an ended one may take to go; systemd waits 90 s before it kills (TimeoutStopSec=)
-)
+# Looks at one that has ended, a tenth of a second apart, until it has gone; systemd kills after 90 s (TimeoutStopSec=)
+LEAVING = 1000
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 # apt's APT::Status-Fd: what it is about, percent of all, words
 APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)

@@ -18,6 +18,7 @@ import pytest
 from checks import Drift
 from checks.survey import carry
 from checks.survey.accounts import ACCOUNTS
+from checks.survey.host.main import MARK
 from checks.survey.section import Scene, Section
 from checks.survey.sections import EARLY
 from checks.survey.taken import Survey
@@ -88,7 +89,7 @@ LATER = "def look(asked):\n    return asked\n"
 def test_what_a_probe_finds_leads_to_further_questions_while_others_are_looked_for(sections) -> None:  # type: ignore[no-untyped-def]
     sections(early=LATER, later=LATER)
     asking = Asking("printf 'a %s\\n' \"$LANGUAGE\" b", early=["x" * 300_000])
-    first, second = carry.probed(asking.line)
+    first, second = carry.probed(asking.line) or ()
     assert (first, second) == (f"a {os.environ.get('LANGUAGE', '')}", "a b")
     found = carry.answers(asking.end(carry.more({"later": (9.0, [second])})).encode())
     assert (found["early"]["told"], found["later"]["told"]) == (["x" * 300_000], ["a b"])
@@ -125,7 +126,14 @@ def test_a_probe_that_fails_leads_nowhere(sections, probe: str, said: str) -> No
 @pytest.mark.parametrize("answer", [{}, {"probe": {"status": 0}}, {"probe": {"status": 0, "out": ["a"]}}])
 def test_a_probe_of_another_shape_leads_nowhere(answer: object) -> None:
     with pytest.raises(ValueError, match="the probe did not finish"):
-        carry.probed(base64.b64encode(zlib.compress(json.dumps(answer).encode())))
+        carry.probed(MARK.encode() + base64.b64encode(zlib.compress(json.dumps(answer).encode())))
+
+
+def test_what_a_login_prints_is_nothing_that_a_probe_has_found(sections) -> None:  # type: ignore[no-untyped-def]
+    sections(later=LATER)
+    asking = Asking("echo a")
+    asking.end("")
+    assert (carry.probed(b"Welcome to box1"), carry.probed(b"$ " + asking.line)) == (None, ["a"])
 
 
 @pytest.mark.parametrize("section", EARLY, ids=lambda section: section.name)

@@ -30,6 +30,12 @@ def test_a_command_is_told_the_rest_by_the_first_line_that_it_prints() -> None:
     assert answer.lines == ["a!?"]
 
 
+def test_what_a_login_prints_is_not_what_leads_to_the_rest() -> None:
+    command = "echo welcome; printf 'last login: '; read one; echo $one!; cat"
+    answer = root.run(Host(), command, "a\n", rest=lambda line: f"{line.decode()}?\n" if b"a!" in line else None)
+    assert answer.lines == ["last login: a!?"]
+
+
 def test_who_cannot_tell_the_rest_says_so_and_the_command_ends() -> None:
     def rest(line: bytes) -> str:
         raise ValueError(line.decode())

@@ -48,7 +48,12 @@ COMMON = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite {}\
         ("@include common-auth\n", False),
         (COMMON.format("pam_deny.so"), False),
         (COMMON.format("pam_permit.so"), True),
-        ("auth optional pam_faildelay.so\nauth required pam_env.so\n", True),
+        # each says that it does not matter, and nobody says yes
+        ("auth optional pam_faildelay.so\nauth required pam_env.so\n", False),
+        ("auth required pam_nologin.so successok\n", True),
+        # what was refused before is forgotten
+        ("auth required pam_deny.so\nauth [default=reset] pam_permit.so\nauth required pam_permit.so\n", True),
+        ("auth required pam_deny.so\nauth required pam_permit.so\nauth sufficient pam_permit.so\n", False),
         ("auth sufficient pam_localuser.so\n@include common-auth\n", True),
         ("auth required pam_listfile.so onerr=succeed\n@include common-auth\n", False),
         ("auth sufficient pam_rootok.so\nsession optional pam_permit.so\n", False),
@@ -83,6 +88,10 @@ IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
         (IF.format("user ingroup nopasswdlogin"), False),
         (IF.format("user ingroup none"), False),
         (IF.format("use_uid user ingroup people"), False),
+        (IF.format("use_uid user = eve"), False),
+        # no person, so nobody whom sudo would ask
+        (IF.format("use_uid user = service"), True),
+        (IF.format("use_uid user ingroup services"), True),
         (IF.format("use_uid uid >= 0"), True),
         (IF.format("quiet"), False),
         ("auth required pam_succeed_if.so user != root quiet_success\n@include common-auth\n", False),
@@ -103,11 +112,29 @@ IF = "auth sufficient pam_succeed_if.so {}\n@include common-auth\n"
     ],
 )
 def test_whom_a_condition_or_a_program_lets_in_is_told(write: Write, text: str, told: bool) -> None:
-    write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\n")
-    write("etc/passwd", "bob:x:1001:60::/:/bin/sh\n")
+    write("etc/group", "people:x:50:eve\nown:x:60:\nnone:x:70:\nservices:x:80:service\n")
+    write("etc/passwd", "bob:x:1001:60::/:/bin/sh\nservice:x:990:990::/:/usr/sbin/nologin\n")
     write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
     write("etc/pam.d/x", text)
     assert [one["file"] for one in pam.opened()] == (["/etc/pam.d/x"] if told else [])
+
+
+def test_who_is_in_a_directorys_group_is_not_known(write: Write) -> None:
+    write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
+    write("etc/pam.d/x", IF.format("user ingroup admins"))
+    assert [*pam.opened()] == []
+    write("etc/nsswitch.conf", "passwd: files\ngroup: files sss # both\n")
+    assert [one["file"] for one in pam.opened()] == ["/etc/pam.d/x"]
+
+
+def test_what_a_package_brought_is_not_what_it_includes(write: Write) -> None:
+    path = write("etc/pam.d/ftp", "auth required pam_shells.so\n@include common-auth\n")
+    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    write("var/lib/dpkg/status", f"Package: a\nStatus: install ok installed\nConffiles:\n /etc/pam.d/ftp {digest}\n")
+    write("etc/pam.d/common-auth", COMMON.format("pam_deny.so"))
+    assert [*pam.opened()] == []
+    write("etc/pam.d/common-auth", "auth optional pam_cap.so\n")
+    assert "/etc/pam.d/ftp" in [one["file"] for one in pam.opened()]
 
 
 def test_a_vendors_file_counts_where_the_host_has_none_of_its_name(write: Write) -> None:
@@ -257,6 +284,8 @@ WHOLE = "fffffffffffffffffffffffffffffffffeffffff"
         ({"magic": FOREIGN[:36] + "3e00"}, True),
         ({"magic": FOREIGN[:36] + "0300"}, True),
         ({"mask": WHOLE[:36] + "00ff"}, True),
+        # as PowerPC's is
+        ({"magic": FOREIGN[:36] + "1500", "mask": WHOLE[:36] + "ff00"}, False),
         ({"mask": "00" + WHOLE[2:]}, True),
         ({"mask": ""}, True),
         ({"magic": "2321"}, True),

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 PACKAGE = "checks.survey.host"
+MARK = "rigwright-probe:"  # before what a probe has found: a login may print lines of its own
 LATE = "it took too long"
 
 
@@ -98,9 +99,9 @@ def silent() -> list[str]:
     return found
 
 
-def tell(found: object) -> None:
+def tell(found: object, mark: str = "") -> None:
     """Print a line, packed."""
-    sys.stdout.write(base64.b64encode(zlib.compress(json.dumps(found).encode(), 1)).decode() + "\n")
+    sys.stdout.write(mark + base64.b64encode(zlib.compress(json.dumps(found).encode(), 1)).decode() + "\n")
     sys.stdout.flush()
 
 
@@ -111,7 +112,7 @@ def probed(probe: subprocess.Popen[bytes]) -> dict[str, Any] | None:
         probe: A shell that runs it.
     """
     out, err = (said.decode(errors="replace") for said in probe.communicate())
-    tell({"probe": {"status": probe.returncode, "out": out, "err": err}})
+    tell({"probe": {"status": probe.returncode, "out": out, "err": err}}, MARK)
     line = sys.stdin.buffer.readline()
     return json.loads(zlib.decompress(base64.b64decode(line))) if line.endswith(b"\n") else None
 

@@ -22,18 +22,32 @@ CONTROLS = {
 }
 # Those that say yes without a word from whoever comes: they prepare a session, or keep some out
 YES = re.compile(
-    r"pam_(?:permit|env|faildelay|nologin|shells|group|cap|motd|issue|mail|time|keyinit|selinux|loginuid|echo|warn"
+    r"pam_(?:permit|shells|group|cap|motd|issue|mail|time|keyinit|selinux|loginuid|echo|warn"
     r"|securetty|mkhomedir|umask|limits|faillock|localuser|access|listfile)"
 )
+# Those that say neither
+PREPARES = re.compile(r"pam_(?:env|faildelay|nologin)")
 # Those that say yes or no by something else than what whoever comes knows
 DEPENDS = re.compile(r"pam_(?:exec|succeed_if)")
 OPERATORS = re.compile(r"(?:not)?in(?:group|netgr)?|lt|le|eq|ge|gt|ne|[<>]=?|=|!=|=~|!~")
 PEOPLES = ("ingroup", "=", "in")
+LOCAL = {"files", "systemd", "compat"}  # where lists of this host's alone are (nsswitch.conf(5))
 DEEP = 8  # files that name one another
+SERVICES = range(1, 1000)  # numbers of users that packages and roles make (FIRST_UID in adduser.conf(5))
 
 
-def rows(path: str, depth: int = 0) -> Iterator[tuple[str, str, str, str]]:
-    """(kind, control, module, its words), with those of files that are included."""
+Row = tuple[str, str, str, str]
+REFUSES: Row = ("auth", "required", "pam_deny.so", "")
+
+
+def rows(path: str, depth: int = 0, *, own: bool = False) -> Iterator[Row]:
+    """(kind, control, module, its words), with those of files that are included.
+
+    Args:
+        path: The file.
+        depth: How many files have led to it.
+        own: Whether included files that know somebody count as one that knows nobody.
+    """
     text = (common.read(f"{dpkg.ROOT}{path}") or "").replace("\\\n", " ")
     for line in common.lines(text):
         said = line.partition("#")[0].strip()
@@ -43,8 +57,8 @@ def rows(path: str, depth: int = 0) -> Iterator[tuple[str, str, str, str]]:
         name = include[1] if include else match[3] if match and control in ("include", "substack") else ""
         if name and depth < DEEP:
             wanted = match[1].lower() if match else ""
-            there = rows(file(name), depth + 1)
-            yield from (row for row in there if not wanted or row[0] == wanted)
+            there = [row for row in rows(file(name), depth + 1) if not wanted or row[0] == wanted]
+            yield from [REFUSES] if own and any(row[0] == "auth" for row in there) else there
         elif match and not name:
             yield match[1].lower(), control, match[3], match[4]
 
@@ -64,12 +78,18 @@ def action(control: str, result: str) -> str:
     return said.get(result, said.get("default", "bad"))
 
 
-def lets_in(path: str) -> str:
-    """By what somebody who is known by no module comes in; empty where nobody does."""
-    stack = [row for row in rows(path) if row[0] == "auth"]
-    left: list[tuple[int, bool, str]] = [(0, False, "")]
-    seen: set[tuple[int, bool]] = set()
+def lets_in(path: str, *, own: bool = False) -> str:
+    """By what somebody who is known by no module comes in; empty where nobody does.
+
+    Args:
+        path: The service's file.
+        own: As in `rows`.
+    """
+    stack = [row for row in rows(path, own=own) if row[0] == "auth"]
+    left: list[tuple[int, bool | None, str]] = [(0, False, "")]
+    seen: set[tuple[int, bool | None]] = set()
     while left:
+        # none is good any more after one that was bad, but where all is begun anew
         at, good, by = left.pop()
         if at >= len(stack) and good:
             return by or "asked for nothing"
@@ -80,11 +100,17 @@ def lets_in(path: str) -> str:
         name = module.rpartition("/")[2].removesuffix(".so")
         for result in answers(name, words):
             does = action(control, result)
-            well = good or (result == "success" and does in ("ok", "done"))
+            well = good
+            if does == "reset":
+                well = False
+            elif does == "bad":
+                well = None
+            elif good is not None:
+                well = good or (result == "success" and does in ("ok", "done"))
             why = f"asked for nothing but {name} {words}" if result == "success" and DEPENDS.fullmatch(name) else by
             if does == "done" and well:
                 return why or "asked for nothing"
-            if does not in ("bad", "die"):
+            if does != "die":
                 left.append((at + 1 + (int(does) if does.isdecimal() else 0), well, why))
     return ""
 
@@ -93,32 +119,54 @@ def answers(module: str, words: str) -> tuple[str, ...]:
     """What a module may answer who knows nothing."""
     if module == "pam_exec" or (module == "pam_succeed_if" and fits(words.split())):
         return ("success", "auth_err")
+    if PREPARES.fullmatch(module):
+        return ("success",) if "successok" in words else ("ignore",)
     return ("success",) if YES.fullmatch(module) and "authfail" not in words else ("auth_err",)
 
 
 def fits(words: list[str]) -> bool:
     """Whether somebody who has not said who he is may fit conditions (pam_succeed_if(8)).
 
-    Not where they are about members of a group that has none, or about who asks: he has logged in, and is named here
-    as he would be in a rule of sudo's.
+    Not where they are about members of a group that has none. Nor about people who ask, and are named: they have logged
+    in, as those have whom a rule of sudo's names; a service has not.
     """
     said = [(words[at - 1], one, words[at + 1]) for at, one in enumerate(words[:-1]) if at and OPERATORS.fullmatch(one)]
-    named = any(field == "user" and one in PEOPLES for field, one, _ in said)
-    nobodys = any(one == "ingroup" and not members(group) for _, one, group in said)
-    return bool(said) and not nobodys and not (named and "use_uid" in words)
+    named = [(one, names.split(":")) for field, one, names in said if field == "user" and one in PEOPLES]
+    who = [members(names) if one == "ingroup" else set(names) for one, names in named]
+    if set() in who:
+        return False
+    asking = "use_uid" in words and any(None is not one and not one & services() for one in who)
+    return bool(said) and not asking
 
 
-def members(names: str) -> bool:
-    """Whether anybody is in one of some groups, by the host's own lists."""
-    groups = [row for row in common.rows(f"{dpkg.ROOT}/etc/group", 4) if row[0] in names.split(":")]
-    first = {row[3] for row in common.rows(f"{dpkg.ROOT}/etc/passwd", 7)}
-    return any(row[3].strip(",") or row[2] in first for row in groups)
+def members(names: list[str]) -> set[str] | None:
+    """Who is in one of some groups, by the host's own lists; None where one of them is none of these, but a
+    directory's, say.
+    """
+    groups = [row for row in common.rows(f"{dpkg.ROOT}/etc/group", 4) if row[0] in names]
+    switch = common.read(f"{dpkg.ROOT}/etc/nsswitch.conf") or ""
+    places = re.findall(r"^group:([^#\n]*)", switch, re.MULTILINE)
+    if {row[0] for row in groups} != {*names} and {*" ".join(places).split()} - LOCAL:
+        return None
+    first = {row[2] for row in groups}
+    listed = {name for row in groups for name in row[3].split(",") if name}
+    return listed | {row[0] for row in common.rows(f"{dpkg.ROOT}/etc/passwd", 7) if row[3] in first}
+
+
+def services() -> set[str]:
+    """Users who never log in: their number is below people's, or their shell refuses (useradd(8), nologin(8))."""
+    rows_ = common.rows(f"{dpkg.ROOT}/etc/passwd", 7)
+    return {
+        row[0]
+        for row in rows_
+        if row[6].endswith(("/nologin", "/false")) or (row[2].isdecimal() and int(row[2]) in SERVICES)
+    }
 
 
 def opened() -> Iterator[dict[str, str]]:
-    """Files by which anybody is whom he says; not those that a package has brought so."""
+    """Files by which anybody is whom he says; not those that a package has brought so, whatever they include."""
     found = {path: by for path in _files() if (by := lets_in(path))}
-    brought = dpkg.unchanged(found)
+    brought = dpkg.unchanged(path for path in found if lets_in(path, own=True))
     yield from (jobs.told(Path(path), f"lets in who is {by}") for path, by in found.items() if path not in brought)
 
 

@@ -271,7 +271,9 @@ class Others:
         """Whether it looks here, too: some of the survey's own are nobody's, and so may a unit of ours be."""
         while pid > 1 and pid != self.looking:
             fields = (common.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-            pid = int(fields[1]) if len(fields) > 1 else 0
+            if len(fields) < 2:  # it has ended meanwhile
+                return True
+            pid = int(fields[1])
         return pid > 1
 
     def _runs(self, pid: int) -> bool:
