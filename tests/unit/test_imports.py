@@ -130,3 +130,10 @@ def test_a_service_cannot_hide_its_packages_among_others(process: Path) -> None:
 def test_a_services_pipe_in_place_of_a_folder_is_none(process: Path) -> None:
     os.mkfifo(process / "root/srv/lib")
     assert has(process, "/srv") == []
+
+
+def test_a_map_without_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come by their addresses: what somebody puts before his own is not to hide it."""
+    monkeypatch.setattr(imports, "MAPS", 4096)
+    found = imports.elsewhere(os.getpid(), ("/",))
+    assert "its map is too long: nobody knows what it has mapped" in found

@@ -218,6 +218,16 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
         "@daily",
     ),
     "cron with a pattern": (job("0 3 * * * root systemctl --quiet restart 'rigw*'"), {"O10"}, "rigw*"),
+    "cron that copies there and says nothing": (
+        job("0 3 * * * root cp /root/x {models}/a/b.gguf > /dev/null 2>&1"),
+        {"O10"},
+        "cp /root/x",
+    ),
+    "cron that copies there, among others": (
+        job("0 3 * * * root true; rsync -a /root/x {models}/; true # weekly"),
+        {"O10"},
+        "rsync",
+    ),
     "cron that copies over a file": (job("0 3 * * * root cp /root/x {models}/a/b.gguf"), {"O10"}, "cp /root/x"),
     "a rotation of weights": (
         lambda world: world.write("host/logrotate.d/x", f"{world.rig.roots.models}/*/*.gguf {{\n"),

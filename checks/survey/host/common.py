@@ -275,6 +275,12 @@ def begin(path: str | Path, most: int = BEGIN) -> str:
         return ""
 
 
+def entire(path: str | Path, most: int) -> str | None:
+    """The text of a file that is somebody else's, as `begin` has it; None where there may be more of it."""
+    found = begin(path, most)
+    return None if len(found.encode()) >= most else found
+
+
 def _bytes(path: str | Path, most: int) -> bytes | None:
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:

@@ -37,6 +37,7 @@ EDITS, IN_PLACE = re.compile(r"\bsed\b"), re.compile("-i")
 COPIES = re.compile(r"\b(?:cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b")
 ASKED, READS = re.compile(r"\bsystemctl$"), re.compile(r"status|show|cat|is-|list-")
 WORD = re.compile(r"\S+")
+REMARK = re.compile(r"\s#.*")
 
 
 def ends_box(line: str) -> bool:
@@ -81,10 +82,7 @@ def touches(line: str, about: re.Pattern[str], software: str) -> bool:
         first, last = named[0][1], named[-1][0]
         if any(at <= last for at in _changes(line)) or FINDS.search(line, first):
             return True
-        said = line.rstrip()
-        # where a copy leads to is its last word
-        copies = COPIES.search(said)
-        if copies and max(copies.end(), _last_word(said)) <= last:
+        if any(_copies(one[0], about) for one in COMMANDS.finditer(REMARK.sub("", line, count=1))):
             return True
     return any(_runs(word[0], f"{software}/") for word in WORD.finditer(line))
 
@@ -104,12 +102,12 @@ def _changes(line: str) -> Iterator[int]:
         waits = bool(ASKED.search(word[0])) or (waits and word[0].startswith("-"))
 
 
-def _last_word(text: str) -> int:
-    """Where it begins."""
-    at = 0
-    for word in WORD.finditer(text):
-        at = word.start()
-    return at
+def _copies(command: str, about: re.Pattern[str]) -> bool:
+    """Whether a copy leads to what is ours: its last word says where to, whatever becomes of what it prints."""
+    found = COPIES.search(command)
+    words = [word[0] for word in WORD.finditer(command, found.end())] if found else []
+    said = [word for at, word in enumerate(words) if ">" not in word and not (at and words[at - 1].endswith(">"))]
+    return bool(said) and bool(about.search(said[-1]))
 
 
 def _runs(word: str, folder: str) -> bool:

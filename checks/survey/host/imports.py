@@ -15,6 +15,7 @@ from checks.survey.host import common
 PROC = "/proc"
 # A library of Python's own, or of a package that is installed for one
 MODULES = re.compile(r"/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/")
+MAPS = 16 << 20  # bytes; of one with as many as a kernel allows, and names of usual length, less
 SHOWN = 20  # of a list
 MANY = 1000  # entries that are looked at of a folder of a service's own
 # openat2(2), the same number everywhere, and how a path is resolved (linux/openat2.h)
@@ -39,7 +40,10 @@ def elsewhere(pid: int, places: tuple[str, ...]) -> list[str]:
     if not named(program):
         return []
     found = [] if program.startswith(places) else [f"its program is {program}"]
-    rows = [line.split(maxsplit=5) for line in common.lines(common.begin(f"{PROC}/{pid}/maps", 16 << 20))]
+    maps = common.entire(f"{PROC}/{pid}/maps", MAPS)
+    if maps is None:
+        found.append("its map is too long: nobody knows what it has mapped")
+    rows = [line.split(maxsplit=5) for line in common.lines(maps or "")]
     mapped = {row[5] for row in rows if len(row) == 6 and row[5].startswith("/") and MODULES.search(row[5])}
     found += [f"it has mapped {path}" for path in sorted(mapped) if not path.startswith(places)]
     found += [f"{why} {place}" for why, place in searched(pid) if not f"{place}/".startswith(places)]

@@ -14,6 +14,9 @@ from pathlib import Path
 from checks.survey.host import code, common
 
 GROUPS = "/sys/fs/cgroup"
+MAPS = (
+    64 << 20
+)  # bytes of what a process has mapped; of all 65,530 rows that a kernel allows, of usual length, six times as many
 SHARED = "/dev/shm"  # noqa: S108 # what lies there is looked at
 # What limits the processes of a group, each beside what the kernel has by itself.
 KNOBS = (
@@ -264,8 +267,12 @@ class Others:
             yield "runs as a user of ours"
         if self.spaces & set(_spaces(pid).values()):
             yield "is inside the sandbox of an instance"
-        if not OURS.search(group) and self._runs(pid):
-            yield f"runs from {self.engines}"
+        if not OURS.search(group):
+            maps = common.entire(f"/proc/{pid}/maps", MAPS)
+            if maps is None:
+                yield "has mapped more than can be looked at"
+            elif self._runs(pid, maps):
+                yield f"runs from {self.engines}"
 
     def _looks(self, pid: int) -> bool:
         """Whether it looks here, too: some of the survey's own are nobody's, and so may a unit of ours be."""
@@ -276,9 +283,9 @@ class Others:
             pid = int(fields[1])
         return pid > 1
 
-    def _runs(self, pid: int) -> bool:
+    def _runs(self, pid: int, maps: str) -> bool:
         """What runs code from there has mapped it, or is a script of it; who reads a file there has started nothing."""
-        if f" {self.engines}" in (maps := common.begin(f"/proc/{pid}/maps", 64 << 20)):
+        if f" {self.engines}" in maps:
             lines = (code.MAPPING.match(line) for line in common.lines(maps))
             if any(one and "x" in one[2] and one[4].startswith(self.engines) for one in lines):
                 return True
