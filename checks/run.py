@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import click
 
 from checks.backend import UnknownHost
 from checks.look import Look
@@ -45,6 +46,12 @@ def arguments(inventory: str, *options: str) -> list[str]:
     return [*words, f"--inventory={inventory}", *options]
 
 
+class Refused(click.ClickException):
+    """The command or the inventory is not as it should be: every mistake found in it."""
+
+    exit_code = REFUSED
+
+
 @dataclass(frozen=True)
 class Begun:
     """A plugin of pytest's: hosts are being looked at already."""
@@ -61,12 +68,14 @@ def run(inventory: str, *options: str, limit: str | None = None, deep: bool = Fa
         options: For pytest, of those in checks/conftest.py and its own.
         limit: Which hosts of it; all without one.
         deep: Whether every byte is read of weights and environments.
+
+    Raises:
+        Refused: no host is looked at.
     """
     try:
         words = arguments(inventory, *options, *(["--deep"] if deep else []))
     except ValueError as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return REFUSED
+        raise Refused(str(error)) from None
     # what another project's tests are run with has no say here, and looking for plugins takes as long as asking a host
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
@@ -77,8 +86,7 @@ def run(inventory: str, *options: str, limit: str | None = None, deep: bool = Fa
         # before pytest is imported, and all that judges: hosts answer meanwhile
         look = Look(inventory, limit, deep)
     except (UnknownHost, SystemExit) as error:
-        sys.stderr.write(f"ERROR: {error}\n")
-        return REFUSED
+        raise Refused(str(error)) from None
     import pytest
 
     look.go_on()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cli.declared import Word
 from cli.ending import Failed
 from rigwright.host.systems import SYSTEMS
 from rigwright.problems import Invalid
@@ -17,7 +18,7 @@ from rigwright.problems import Invalid
     "--system",
     "systems",
     multiple=True,
-    type=click.Choice(SYSTEMS),
+    type=Word(SYSTEMS),
     help="System of the hosts, for their packages; repeatable.",
 )
 @click.option(

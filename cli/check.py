@@ -9,14 +9,14 @@ import click
 
 from checks import SEVERITIES
 from cli import quick
-from cli.declared import LIMIT, InventoryFile
+from cli.declared import LIMIT, InventoryFile, Word
 
 
 @click.command()
 @click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @click.option("--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.")
-@click.option("--severity", type=click.Choice(SEVERITIES), help="Only checks of this severity or above.")
+@click.option("--severity", type=Word(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")

@@ -14,7 +14,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.files import content
 from rigwright.inventory import load
 from rigwright.limits import limited
-from rigwright.problems import Invalid, printable, shown, told
+from rigwright.problems import Invalid, printable, shown, suggestion, told
 
 LARGEST = 16 << 20  # bytes of an inventory
 
@@ -35,6 +35,14 @@ class InventoryFile(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Have the shell complete names of files."""
         return [CompletionItem(incomplete, type="file")]
+
+
+class Word(click.Choice[str]):
+    """One of some words; for one that is none of them the nearest is named."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """What is said of any other word."""
+        return f'"{printable(str(value))}" is none of them{suggestion(str(value), self.choices)}'
 
 
 INVENTORY = click.argument("inventory", type=InventoryFile())

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from cli.calling import called
 from cli.chosen import Wish, chosen
+from cli.declared import Word
 from cli.ending import Failed, Unreached
 from cli.tables import say
 from rigwright.declaration.catalog import Catalog
@@ -49,8 +50,8 @@ NEXT = (
 @click.option("--output", metavar="FILE", help="The inventory to write; NAME.py in this folder without it.")
 @click.option("--name", help="The rig's name; the host's without it.")
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
-@click.option("--need", type=click.Choice(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
-@click.option("--workload", type=click.Choice(WORKLOADS), help="What it is to be good at.")
+@click.option("--need", type=Word(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
+@click.option("--workload", type=Word(WORKLOADS), help="What it is to be good at.")
 @click.option(
     "--cards", type=click.IntRange(0, 16), help="How many of its cards it may have; all that are free without."
 )

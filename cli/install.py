@@ -9,6 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from cli.calling import NAME
+from cli.declared import Word
 from cli.tables import say
 from rigwright.inventory import ROOT
 
@@ -54,7 +55,7 @@ def install(folder: Path | None) -> None:
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=Word(SHELLS))
 def completion(shell: str) -> None:
     """Print what SHELL needs to complete verbs, options and files.
 

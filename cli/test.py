@@ -17,6 +17,7 @@ from threading import Thread
 import click
 
 from cli import durations
+from cli.declared import Word
 from cli.durations import Record
 from lab import gpus, images
 from lab.machine import CACHE, STATE, Unsupported
@@ -138,7 +139,7 @@ def _no_card() -> str:
 
 
 @click.command(help=HELP)
-@click.argument("stages", nargs=-1, type=click.Choice([*EVERY]))
+@click.argument("stages", nargs=-1, type=Word([*EVERY]))
 @click.option("--record", is_flag=True, help="Record how long each test takes that passes, in tests/durations.json.")
 @click.option("--host", metavar="[USER@]ADDRESS", help="gpu: a real machine, in place of a throwaway host.")
 @click.option(
@@ -147,7 +148,7 @@ def _no_card() -> str:
     help="gpu: its bundle.",
 )
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
-@click.option("--release", type=click.Choice(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
+@click.option("--release", type=Word(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
     """Run the project's own tests: lint, types, unit and hosts, or the stages that are named."""

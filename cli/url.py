@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cli.calling import spelt
-from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
 from cli.tables import say, show
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
 from rigwright.problems import unknown
@@ -36,7 +36,7 @@ def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, t
 @click.command()
 @INVENTORY
 @click.argument("model", required=False)
-@click.option("--for", "client", type=click.Choice([*CLIENTS]), help="What this program has to be told.")
+@click.option("--for", "client", type=Word([*CLIENTS]), help="What this program has to be told.")
 @LIMIT
 def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:
     """Where MODEL, or an instance, of INVENTORY's hosts is asked; all of them without. No host is contacted.

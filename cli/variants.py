@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cli.declared import LIMIT, named, rig_of
+from cli.declared import LIMIT, Word, named, rig_of
 from cli.tables import say, show
 from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.choice import ANY, Asked, choices, nothing
@@ -25,10 +25,8 @@ COLUMNS = ("variant", "cards", "for", "context", "evidence")
 
 @click.command()
 @click.argument("inventory", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--need", type=click.Choice(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items())
-)
-@click.option("--workload", type=click.Choice(WORKLOADS), help="Purpose to filter by.")
+@click.option("--need", type=Word(tuple(NEEDS)), help="; ".join(f"{one}: {what}" for one, what in NEEDS.items()))
+@click.option("--workload", type=Word(WORKLOADS), help="Purpose to filter by.")
 @click.option("--cards", type=click.IntRange(0, MOST), help="Number of cards; with INVENTORY taken from its rigs.")
 @click.option("--card", help="Card model, by its catalogue name.")
 @LIMIT

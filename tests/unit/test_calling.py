@@ -51,6 +51,15 @@ def test_helps_and_refusals_name_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Error: first `./rig lock`" in CliRunner().invoke(main, ["deploy"]).output
 
 
+def test_what_checks_refuse_names_it_so_too() -> None:
+    command = [sys.executable, "-c", "from cli import main; main(['check', 'inventory/rig3090.py'])"]
+    environment = {**os.environ, VARIABLE: "./rig"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+    assert "`./rig lock " in done.stderr
+
+
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
 def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:
     def help_of(*command: str, path: str = "") -> str:
