@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from lab.hosts import Host
 from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
@@ -60,6 +62,12 @@ def prepare(host: Host) -> None:
     put_image(host, *about.older)
     host.run("dpkg --install --force-downgrade /root/linux-image-*.deb && rm /root/linux-image-*.deb")
     host.run(f"sed -i 's/ main$/ {COMPONENTS}/' /etc/apt/sources.list && {APT} update")
+    headers = [f"linux-headers-{kernel}" for kernel, _ in (about.older, about.newer)]
+    gone = [name for name in headers if not host.run(f"apt-cache show {name} 2>/dev/null", check=False).strip()]
+    if gone:
+        pytest.fail(
+            f"Debian's archive has dropped {' and '.join(gone)}: tests/dkms/debian.py needs others", pytrace=False
+        )
 
 
 def kernels_of(release: str) -> tuple[str, ...]:
