@@ -9,6 +9,7 @@ import socket
 import struct
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from threading import Thread
 
 import pytest
 
+from checks.survey import clients
 from checks.survey.clients import at_share
 from checks.survey.requests import ANSWER, Answer, Ask, Requests
 from checks.survey.section import Section
@@ -182,15 +184,17 @@ def test_a_lane_that_hangs_ends_in_time_and_leaves_the_others_their_answers(serv
     assert time.monotonic() - began < 15
 
 
-def test_a_share_that_takes_connections_and_answers_nobody_is_known_in_seconds() -> None:
+def test_of_a_share_that_answers_nobody_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is waited for: with all of them a check would take minutes."""
+    monkeypatch.setattr(clients, "GIVEN", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         share = Share(address="127.0.0.1", port=frozen.getsockname()[1], allow=("127.0.0.0/8",))
         asks = [*at_share(rig(instance()), share)]
-        began = time.monotonic()
         found = asked(*asks, within=60.0)
-    assert time.monotonic() - began < 15
-    silent = {"no answer in time", "not asked: those before it had no answer in time"}
-    assert {found[one.name].said for one in asks} == silent
+    said = Counter(found[one.name].said for one in asks)
+    assert said.keys() == {"no answer in time", "not asked: those before it had no answer in time"}
+    # one a lane, and what has none
+    assert said["no answer in time"] <= clients.LANES + sum(not one.lane for one in asks)
 
 
 def test_who_is_busy_longer_than_one_answer_takes_is_asked_again() -> None:
