@@ -23,8 +23,8 @@ from roles.progress import Files, document, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
-# Looks at one that has ended, a tenth of a second apart, until it has gone; systemd kills after 90 s (TimeoutStopSec=)
-LEAVING = 1000
+# Looks at one that has ended, a tenth of a second apart, until it has gone: 60 s of silence are a lost connection
+LEAVING = 250
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 # apt's APT::Status-Fd: what it is about, percent of all, words
 APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
@@ -215,9 +215,10 @@ class _Watcher:
         )
         self.shell.run(f"mkdir -p {folder} && umask 077 && cat > {shlex.quote(script_at)}", stdin=script)
         service = shlex.quote(f"{self.unit}.service")
-        # one that was killed is loaded until the last of its processes has gone
+        # one that was killed is loaded until the last of its processes has gone, and with units that are bound to it
         gone = (
-            f"n=0; while systemctl reset-failed {service} 2>/dev/null; "
+            f"n=0; while systemctl reset-failed {service} $(systemctl show --property=BoundBy --value {service}) "
+            "2>/dev/null; "
             f'[ "$(systemctl show --property=LoadState --value {service})" = loaded ] && [ $n -lt {LEAVING} ]; '
             "do n=$((n + 1)); sleep 0.1; done; "
         )
