@@ -99,6 +99,16 @@ def test_who_looks_as_nobody_is_no_process_of_a_unit_that_is_nobodys_too(child: 
     assert os.getppid() in found  # whose child looks is none of those that do
 
 
+@pytest.mark.parametrize(("pid", "looks"), [(7, False), (6, True), (5, True), (4, False)])
+def test_whose_parent_has_ended_is_none_of_those_that_look(
+    monkeypatch: pytest.MonkeyPatch, pid: int, looks: bool
+) -> None:
+    """Of 7 the parent, 6, has ended; 5 is the survey's, and 4 of init's."""
+    stats = {"/proc/7/stat": "7 (a) S 6", "/proc/5/stat": "5 (b) S 3", "/proc/4/stat": "4 (c) S 1"}
+    monkeypatch.setattr(processes.common, "read", lambda path, most=0: stats.get(str(path)))
+    assert processes.Others("/nowhere/", set(), "ours", set(), looking=3)._looks(pid) == looks
+
+
 def test_another_file_at_the_same_path_is_told(child: int, tmp_path: Path) -> None:
     assert not processes._other(child, str(tmp_path))
     assert not processes._other(child, str(tmp_path / "none"))

@@ -15,7 +15,7 @@ from checks.survey.host import common
 PROC = "/proc"
 # A library of Python's own, or of a package that is installed for one
 MODULES = re.compile(r"/(?:(?:site|dist)-packages|lib-dynload|lib/python[0-9.]+)/")
-MAPS = 16 << 20  # bytes; of one with as many as a kernel allows, and names of usual length, less
+MAPS = 16 << 20  # bytes; the 65,530 rows that a kernel allows take less, with paths of usual length
 SHOWN = 20  # of a list
 MANY = 1000  # entries that are looked at of a folder of a service's own
 # openat2(2), the same number everywhere, and how a path is resolved (linux/openat2.h)

@@ -85,8 +85,9 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
 
 def _alone() -> set[int]:
     """Groups in which nobody is but the user whose name and number they have."""
-    users = {(row[0], row[2], row[3]) for row in common.rows("/etc/passwd", 7)}
-    first = Counter(row[3] for row in common.rows("/etc/passwd", 7))
+    passwd = common.rows("/etc/passwd", 7)
+    users = {(row[0], row[2], row[3]) for row in passwd}
+    first = Counter(row[3] for row in passwd)
     return {
         int(row[2])
         for row in common.rows("/etc/group", 4)

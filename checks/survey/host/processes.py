@@ -14,9 +14,8 @@ from pathlib import Path
 from checks.survey.host import code, common
 
 GROUPS = "/sys/fs/cgroup"
-MAPS = (
-    64 << 20
-)  # bytes of what a process has mapped; of all 65,530 rows that a kernel allows, of usual length, six times as many
+# Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
+MAPS = 64 << 20
 SHARED = "/dev/shm"  # noqa: S108 # what lies there is looked at
 # What limits the processes of a group, each beside what the kernel has by itself.
 KNOBS = (
@@ -275,11 +274,15 @@ class Others:
                 yield f"runs from {self.engines}"
 
     def _looks(self, pid: int) -> bool:
-        """Whether it looks here, too: some of the survey's own are nobody's, and so may a unit of ours be."""
+        """Whether it looks here, too, or has ended: some of the survey's own are nobody's, as a unit may be.
+
+        Not where one of those before it has ended: whoever forks on and on would never be told.
+        """
+        first = pid
         while pid > 1 and pid != self.looking:
             fields = (common.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-            if len(fields) < 2:  # it has ended meanwhile
-                return True
+            if len(fields) < 2:
+                return pid == first
             pid = int(fields[1])
         return pid > 1
 
