@@ -27,6 +27,7 @@ PACKAGES = (*conf.PACKAGES, "logrotate")
 # Runtime folders of both.
 RUNTIME, ROUTER_RUNTIME = f"/run/{given.GATEWAY}", f"/run/{given.ROUTER}"
 ADMIN = f"{RUNTIME}/admin.sock"
+SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 LOGS = "/var/log/rigwright_gateway"
 LOG = f"{LOGS}/access.log"
 # By which logrotate, once a day, begins another one.

@@ -14,10 +14,12 @@ from rigwright.engines.caution import placed
 from rigwright.engines.fit import GIB, MIB
 from rigwright.engines.kind import Installation
 from rigwright.gateway.given import ROUTER_UNIT
+from rigwright.gateway.service import ADMIN, SILENCE
 from rigwright.host import channel
 from rigwright.host.channel import number
 from rigwright.render import render
 from rigwright.serving.activation import Activation
+from rigwright.serving.theirs import drain
 from rigwright.serving.units import unit
 
 # Where systemd finds unit files that no boot is to have.
@@ -27,6 +29,9 @@ FOLDER = "/run/rigwright_beside"
 # Bytes that an engine takes beside weights and KV cache, of each card or of RAM: 500 to 1500 MiB (club-3090,
 # its page on hardware, of cards).
 MORE = 1536 * MIB
+# Seconds that clients have who are still answered by it when it is stopped with the job that it is bound to. Another job
+# waits for it to go (`roles.operations.jobs.LEAVING`).
+MOST = 15
 
 SCHEMA: channel.Schema = {"memory": (number,), "card": (number, number, number)}
 """What templates/look/room.sh.j2 tells: KiB that are available, and of each card its index, MiB that are free, and MiB
@@ -151,6 +156,14 @@ def beside(rig: Rig, instance: Instance, made: Installation, job: str, node: int
     folder = f"{FOLDER}/{instance.name}"
     # of which the current generation may have none, or another
     text = own.text.replace(f"{rig.roots.config}/current/", f"{folder}/")
+    leave = render(
+        "serving/leave.sh.j2",
+        name=instance.name,
+        seat=twin.seat,
+        admin=ADMIN,
+        drain=min(drain(rig), MOST),
+        silence=SILENCE,
+    )
     bound = f"[Unit]\n# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n"
     requests = {f"warm-up/{own.instance}.{at}": one for at, one in enumerate(own.warm_up, start=1)}
     return Beside(
@@ -159,6 +172,6 @@ def beside(rig: Rig, instance: Instance, made: Installation, job: str, node: int
         seat=twin.seat,
         folder=folder,
         text=text.replace("[Unit]\n", bound, 1),
-        files={f"requests/{own.instance}": own.ready} | requests,
+        files={f"requests/{own.instance}": own.ready, "leave": leave} | requests,
         cards=instance.cards,
     )

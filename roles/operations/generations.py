@@ -19,7 +19,7 @@ from pyinfra.facts.files import FileContents
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import faults
 from rigwright.gateway.given import GATEWAY, ROUTER
-from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
+from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render
@@ -38,7 +38,6 @@ from roles.operations.jobs import run_job
 Commands = Generator[FunctionCommand, None, None]
 POLL = 0.3  # seconds between looks at instances that are loading
 PATIENCE = 60  # seconds until a stopped unit has to have given back all that it held
-SILENCE = 3  # seconds within which a stream says something, and can be ended with a reason
 LOG_LINES = 20  # of a unit that does not become ready
 READ_LINES = 5000  # of those, where a cause is looked for
 

@@ -16,9 +16,10 @@ from tests.hosts.support import PYINFRA, deploy, main_pid, plan, red, served, un
 # the last one before engines were of several kinds: its instances listen on their ports themselves, as one user
 EARLIER = "e32f42a"
 ENGINES = "stat -c '%n %Y' /opt/rigwright/engines/*/* /srv/models/*/*/*"
-# programs and timer that look after weights are of that version, too
-WAY = ["Base | Users", "Weights | Programs that manage weights", "Weights | Weights are hashed again as time passes"]
-WAY += ["Serving | Write generation", "Serving | Activate generation"]
+# what that version had not: folders for records of trees, programs and timer that look after weights, and those records
+WAY = ["Base | Folders", "Base | Users", "Weights | Programs that manage weights"]
+WAY += ["Weights | Weights are hashed again as time passes"]
+WAY += ["Serving | Write generation", "Serving | Activate generation", "Serving | Record what is installed"]
 
 pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-12"], indirect=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -103,9 +104,16 @@ def test_it_is_the_same_but_for_its_name_its_socket_and_where_it_reads() -> None
     back = twin.text.replace(
         f"# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n", ""
     )
+    leaves = [line for line in back.splitlines(keepends=True) if line.endswith("/chat/leave\n")]
+    assert len(leaves) == 1
+    # its link first, then those who are answered
+    before, _, _ = back.partition(leaves[0])
+    assert "ExecStop=-+" in before
+    back = re.sub(r"# it can be stopped [^\n]*\n" + re.escape(leaves[0]), "", back)
     back = back.replace("/run/rigwright_beside/chat/", "/etc/rigwright/current/").replace("chat.beside", "chat")
     assert back.replace(twin.unit, own.name) == own.text
-    assert twin.files == {"requests/chat": own.ready.replace("/chat/api.sock", "/chat.beside/api.sock")}
+    assert set(twin.files) == {"requests/chat", "leave"}
+    assert twin.files["requests/chat"] == own.ready.replace("/chat/api.sock", "/chat.beside/api.sock")
     assert "/chat.beside/api.sock" in twin.files["requests/chat"]
     assert "User=rigwright-chat\n" in twin.text
 
