@@ -41,6 +41,8 @@ class Env:
     imports: tuple[str, ...]
     patches: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    cuda: bool = False
+    """Whether its programs compile for cards."""
 
     @property
     def catalogue(self) -> str:
@@ -48,6 +50,7 @@ class Env:
         values: dict[str, object] = {"python": INTERPRETER, "packages": PACKAGES, "distribution": self.distribution}
         values |= {"patches": self.patches} if self.patches else {}
         values |= {"plugins": self.plugins} if self.plugins else {}
+        values |= {"cuda": self.cuda} if self.cuda else {}
         lines = [f"{key} = {json.dumps(value)}" for key, value in {**values, "imports": self.imports}.items()]
         return "\n".join([f"[envs.{json.dumps(self.name)}]", *lines]) + "\n"
 

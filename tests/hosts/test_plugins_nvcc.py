@@ -1,0 +1,76 @@
+"""A plugin's kernels are compiled at its first start by its environment's own toolkit, whatever the system has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab import envs
+from lab.envs import Env
+from rigwright.inventory import ROOT
+from rigwright.supply.lock import Lock, text
+from tests import plugins
+from tests.hosts import env_box
+from tests.hosts.drivers import Box, one_release
+from tests.hosts.test_patches import said
+from tests.hosts.test_plugins import NAME, TABLE, shelved
+
+pytestmark = [pytest.mark.all_only, one_release("debian-13")]
+
+CACHE = "/var/tmp/louder"
+MODULE = """
+import hashlib, os, subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("kernel.cu")
+
+
+def main():
+    made = Path(os.environ["XDG_CACHE_HOME"], f"louder-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}.so")
+    if made.exists():
+        print(f"there {made}")
+        return
+    nvcc = os.environ["CUDA_HOME"] + "/bin/nvcc"
+    subprocess.run([nvcc, "-arch=sm_75", "-Xcompiler", "-fPIC", "-shared", "-o", str(made), str(SOURCE)], check=True)
+    print(f"compiled {made}")
+"""
+KERNEL = """
+__global__ void louder(int *p) { *p = NUMBER; }
+extern "C" int run() { int p; louder<<<1, 1>>>(&p); return cudaGetLastError(); }
+"""
+# another toolkit of the system's, as a box with CUDA 13.3 has one
+OTHERS = r"mkdir -p /usr/local/cuda/bin; printf '#!/bin/sh\nexit 9\n' > /usr/local/cuda/bin/nvcc; "
+OTHERS += "chmod 755 /usr/local/cuda/bin/nvcc; ln -s /usr/local/cuda/bin/nvcc /usr/local/bin/nvcc"
+
+
+def test_a_kernel_is_compiled_by_the_environments_own_toolkit_once_a_version(driven: Box, tmp_path: Path) -> None:
+    host, shown = driven.host, []
+    host.run(f"{OTHERS}; install -d -m 1777 {CACHE}")
+    with env_box.ground(driven.lab, tmp_path / "channel") as made:
+        made.source.offer(Lock.load([ROOT / "locks"]).groups["cuda"])
+        mirrors = {**made.source.mirrors, "shelf": [driven.lab.shelf_url]}
+        mirrors["nvidia"] = [f"{driven.lab.shelf_url}/nvidia"]
+        driven.declare({"envs": ["small"], "mirrors": mirrors})
+        modules = ("packaging", "pathspec", "yaml")
+        env = Env("small", "packaging", modules, plugins=(NAME,), cuda=True)
+        envs.declare(driven.folder, env, (*made.python, *made.packages))
+        (of,) = {one.version for one in made.packages if one.name == "packaging"}
+        (driven.folder / "catalog/louder.toml").write_text(TABLE.replace("VERSION", json.dumps(of)))
+        for version in ("1.0", "1.1"):
+            kernel = KERNEL.replace("NUMBER", version.replace(".", ""))
+            files = {f"{plugins.MODULE}/__init__.py": MODULE, f"{plugins.MODULE}/kernel.cu": kernel}
+            row = shelved(driven.lab, version, plugins.released(version, files=files))
+            (driven.folder / "locks/louder.lock.toml").write_text(text([row], "catalog/louder.toml"))
+            driven.rig("deploy")
+            for _ in range(2):
+                start = ("env", f"XDG_CACHE_HOME={CACHE}", "louder-serve")
+                shown.append(said("shell", str(driven.inventory), "small", *start))
+        driven.unchanged()
+    states, files = zip(*(one.split() for one in shown), strict=True)
+    assert states == ("compiled", "there", "compiled", "there")
+    assert files[0] == files[1] != files[2] == files[3]
+    tools = "/opt/rigwright/cuda-13.0-*/site/nvidia/cu13/bin/cuobjdump"
+    for file in {*files}:
+        assert "sm_75" in host.run(f"{tools} --list-elf {file}")
