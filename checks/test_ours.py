@@ -91,7 +91,9 @@ def _may(line: str, rig: Rig) -> bool:
     if kind == "account":
         return what.startswith(f"{PACKAGED_USER} ")
     if kind == "user":
+        # the name alone is what engines of the first versions ran as: a way back to those needs it
         return what.startswith(f"{rig.service_user}-") or what in (
+            rig.service_user,
             rig.gateway_user,
             rig.router_user,
             rig.doctor_user,
