@@ -74,6 +74,6 @@ def test_a_host_of_the_version_before_goes_on_serving(
     assert deploy(inventory).changed == ["Serving | Activate generation"]
     assert red(inventory) == set()
     alone = write_inventory(tmp_path / "alone", lab, host, keep_generations=1)
-    assert deploy(alone).changed == ["Serving | Prune generations"]
+    assert deploy(alone).changed == ["Serving | Prune generations", "Serving | Record what is installed"]
     assert host.run("getent passwd rigwright || true") == ""
     assert host.run("find / -xdev -nouser -o -xdev -nogroup") == ""

@@ -34,7 +34,31 @@ CHANGES = re.compile(
 )
 FINDS = re.compile(r"-(?:delete|exec)\b")
 EDITS, IN_PLACE = re.compile(r"\bsed\b"), re.compile("-i")
-COPIES = re.compile(r"\b(?:cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b")
+COPIES = re.compile(r"\b(cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b")
+GOES = re.compile(r"\b(?:cd|pushd)\s+(\S+)")
+# Where some of these copy to, in the place of a last word: an option's letter, or its name
+LEADS = {
+    "cp": ("t", "target-directory"),
+    "install": ("t", "target-directory"),
+    "curl": ("o", "output|output-dir"),
+    "wget": ("OP", "output-document|directory-prefix"),
+    "tar": ("C", "directory"),
+    "unzip": ("d", "directory"),
+    "cpio": ("D", "directory"),
+    "git": ("C", "work-tree"),
+}
+ARCHIVE = ("f", "file")
+# How those are asked that may write nothing
+UNPACKS = {
+    "tar": re.compile(r"-?[a-zA-Z]*x[a-zA-Z]*|--extract|--get"),
+    "cpio": re.compile(r"-[a-zA-Z]*i[a-zA-Z]*|--extract"),
+}
+PACKS = re.compile(r"-?[a-zA-Z]*[cruA][a-zA-Z]*|--create|--append|--update")
+PASSES = re.compile(r"-[a-zA-Z]*p[a-zA-Z]*|--pass-through")
+KEEPS = re.compile(r"-(?!-)[a-zA-Z]*O[a-zA-Z]*|--remote-name(?:-all)?")
+LISTS = re.compile(r"-[a-zA-Z]*[ltpvzZ][a-zA-Z]*")
+GIT_READS = re.compile(r"status|log|show|diff|blame|grep|describe|archive|ls-[a-z]+|rev-[a-z]+|cat-file|shortlog")
+RELATIVE = re.compile(r"[\"']?(?![-/~$])[^:\s]+")
 ASKED, READS = re.compile(r"\bsystemctl$"), re.compile(r"status|show|cat|is-|list-")
 WORD = re.compile(r"\S+")
 REMARK = re.compile(r"\s#.*")
@@ -82,7 +106,7 @@ def touches(line: str, about: re.Pattern[str], software: str) -> bool:
         first, last = named[0][1], named[-1][0]
         if any(at <= last for at in _changes(line)) or FINDS.search(line, first):
             return True
-        if any(_copies(one[0], about) for one in COMMANDS.finditer(REMARK.sub("", line, count=1))):
+        if _copies(REMARK.sub("", line, count=1), about):
             return True
     return any(_runs(word[0], f"{software}/") for word in WORD.finditer(line))
 
@@ -102,12 +126,58 @@ def _changes(line: str) -> Iterator[int]:
         waits = bool(ASKED.search(word[0])) or (waits and word[0].startswith("-"))
 
 
-def _copies(command: str, about: re.Pattern[str]) -> bool:
-    """Whether a copy leads to what is ours: its last word says where to, whatever becomes of what it prints."""
-    found = COPIES.search(command)
-    words = [word[0] for word in WORD.finditer(command, found.end())] if found else []
-    said = [word for at, word in enumerate(words) if ">" not in word and not (at and words[at - 1].endswith(">"))]
-    return bool(said) and bool(about.search(said[-1]))
+def _copies(line: str, about: re.Pattern[str]) -> bool:
+    """Whether a copy leads to what is ours, be it by going there first; what it prints is no copy."""
+    here = False
+    for command in COMMANDS.finditer(line):
+        if found := COPIES.search(command[0]):
+            words = [word[0] for word in WORD.finditer(command[0], found.end())]
+            leads = _leads(found[1], [word for at, word in enumerate(words) if not _prints(words, at)])
+            if any(about.search(to) or (here and RELATIVE.fullmatch(to)) for to in leads):
+                return True
+        elif goes := GOES.search(command[0]):
+            here = bool(about.search(goes[1]))
+    return False
+
+
+def _prints(words: list[str], at: int) -> bool:
+    """Whether a word says where a shell prints to."""
+    return ">" in words[at] or bool(at and words[at - 1].endswith(">"))
+
+
+def _leads(program: str, words: list[str]) -> list[str]:
+    """Where it copies to."""
+    to, last = _given(words, *LEADS[program]) if program in LEADS else [], words[-1:]
+    if program in ("tar", "cpio"):
+        # the old way has its options first, without a dash
+        asked = [word for at, word in enumerate(words) if word.startswith("-") or (program == "tar" and not at)]
+        if any(UNPACKS[program].fullmatch(word) for word in asked):
+            return to or ["."]
+        if program == "cpio":
+            return last if any(PASSES.fullmatch(word) for word in asked) else []
+        return _given(words, *ARCHIVE) if any(PACKS.fullmatch(word) for word in asked) else []
+    if program == "git":
+        verbs = [word for at, word in enumerate(words) if word[0] != "-" and not (at and words[at - 1] in ("-C", "-c"))]
+        if verbs[:1] == ["clone"]:
+            return last
+        return [] if not verbs or GIT_READS.fullmatch(verbs[0]) else to or ["."]
+    if program == "curl":
+        return to or (["."] if any(KEEPS.fullmatch(word) for word in words) else [])
+    if program == "unzip":
+        return [] if any(LISTS.fullmatch(word) for word in words) else to or ["."]
+    return to or (["."] if program == "wget" else last)
+
+
+def _given(words: list[str], letters: str, names: str) -> list[str]:
+    """What an option is given: in the same word, or in the next one."""
+    option = re.compile(rf"(?:-(?!-)[a-zA-Z]*?[{letters}]|--(?:{names})(?:=|$))(.*)")
+    found = []
+    for at, word in enumerate(words):
+        # the old way of tar's
+        given = option.fullmatch(word) or (option.fullmatch(f"-{word}") if not at and letters == "f" else None)
+        if given:
+            found += [given[1]] if given[1] else words[at + 1 : at + 2]
+    return found
 
 
 def _runs(word: str, folder: str) -> bool:
