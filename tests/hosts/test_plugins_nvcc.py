@@ -48,7 +48,7 @@ OTHERS += "chmod 755 /usr/local/cuda/bin/nvcc; ln -s /usr/local/cuda/bin/nvcc /u
 
 
 def test_a_kernel_is_compiled_by_the_environments_own_toolkit_once_a_version(driven: Box, tmp_path: Path) -> None:
-    shown = []
+    shown: list[list[str]] = []
     driven.host.run(OTHERS)
     with env_box.ground(driven.lab, tmp_path / "channel") as made:
         made.source.offer(Lock.load([ROOT / "locks"]).groups["cuda"])
