@@ -171,7 +171,7 @@ def _leads(program: str, words: list[str]) -> list[str]:
 def _given(words: list[str], letters: str, names: str) -> list[str]:
     """What an option is given: in the same word, or in the next one."""
     option = re.compile(rf"(?:-(?!-)[a-zA-Z]*?[{letters}]|--(?:{names})(?:=|$))(.*)")
-    found = []
+    found: list[str] = []
     for at, word in enumerate(words):
         # the old way of tar's
         given = option.fullmatch(word) or (option.fullmatch(f"-{word}") if not at and letters == "f" else None)
