@@ -116,3 +116,15 @@ def test_a_host_that_has_everything_asks_no_mirror(lab: Lab, boot: Boot, first_r
     until(lambda: served(host), "serving after a boot")
     dead = {name: [DOWN] for name in ("shelf", "index", "apt")}
     assert deploy(write_inventory(tmp_path, lab, host, mirrors=dead)).changed == []
+
+
+@pytest.mark.all_only
+def test_a_repository_that_cannot_be_read_keeps_no_package_away_that_another_has(
+    lab: Lab, boot: Boot, tmp_path: Path
+) -> None:
+    host = boot()
+    host.run(f"echo 'deb [trusted=yes] {lab.shelf_url}/none any main' > /etc/apt/sources.list.d/theirs.list")
+    run = deploy(write_inventory(tmp_path, lab, host), file=BASE)
+    assert run.status == 0, run.said
+    assert f"a package repository of this host cannot be read: The repository '{lab.shelf_url}/none any" in run.said
+    assert deploy(write_inventory(tmp_path, lab, host), file=BASE).changed == []

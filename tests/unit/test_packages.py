@@ -29,7 +29,7 @@ echo "$*" >> "$ARGUMENTS"
 echo "${http_proxy-} ${DEBIAN_FRONTEND-}" >> "$ENVIRONMENT"
 [ "$verb" != simulate ] ||
   printf '%s\\n' 'Inst curl (8 Debian)' 'Inst g++ [12] (13)' 'Inst libc:amd64 (8)' 'Conf curl (8)'
-case " $BROKEN " in *" $verb:${sources:-own} "*) exit 100 ;; esac
+case " $BROKEN " in *" $verb:${sources:-own} "*) echo "E: $verb is broken" && exit 100 ;; esac
 """
 A, B = "http://a/debian", "http://b/debian/"
 
@@ -88,7 +88,8 @@ A_WHOLE, B_WHOLE = [f"{verb} http://a/debian" for verb in WHOLE], [f"{verb} http
     ("urls", "broken", "asked", "status"),
     [
         ((), "", [f"{verb} " for verb in WHOLE], 0),
-        ((), "update:own", ["update "], 1),
+        ((), "update:own", [f"{verb} " for verb in WHOLE], 0),
+        ((), "update:own install:own", [f"{verb} " for verb in WHOLE], 100),
         ((), "install:own", [f"{verb} " for verb in WHOLE], 100),
         ((A, B), "", A_WHOLE, 0),
         ((A, B), "update:http://a/debian", [A_WHOLE[0], *B_WHOLE], 0),
@@ -96,7 +97,10 @@ A_WHOLE, B_WHOLE = [f"{verb} http://a/debian" for verb in WHOLE], [f"{verb} http
         ((B, A), "", B_WHOLE, 0),
         ((A, B), "update:http://a/debian install:http://b/debian", [A_WHOLE[0], *B_WHOLE], 1),
     ],
-    ids=["own", "own without lists", "own without packages", "first", "second", "second at last", "order", "none"],
+    ids=[
+        *("own", "own without lists", "own without both", "own without packages"),
+        *("first", "second", "second at last", "order", "none"),
+    ],
 )
 def test_archives_are_tried_in_order_until_one_has_the_packages(
     tmp_path: Path, urls: tuple[str, ...], broken: str, asked: list[str], status: int
@@ -106,6 +110,9 @@ def test_archives_are_tried_in_order_until_one_has_the_packages(
     assert done.returncode == status, done.stdout + done.stderr
     assert host.read("log") == asked
     assert ("no apt mirror of this rig has the packages" in done.stdout) == bool(status and urls)
+    unread = "note: a package repository of this host cannot be read: update is broken\n"
+    assert (unread in done.stdout) == ("update:own" in broken and not status)
+    assert (unread[6:] in done.stdout) == ("update:own" in broken)
     tried = [url.rstrip("/") for url in urls if f":{url.rstrip('/')}" in broken]
     assert [f"archive {url} failed" in done.stdout for url in tried] == [True] * len(tried)
 
