@@ -141,6 +141,17 @@ class Beside:
         return f"{UNITS}/{self.unit}"
 
 
+def leave_script(twin: Instance, seconds: int) -> str:
+    """The shell script by which one that is stopped lets its clients end first.
+
+    Args:
+        twin: What runs beside another.
+        seconds: What those have in any case that an engine is stopped; here at most `MOST`.
+    """
+    values = {"name": twin.name, "seat": twin.seat, "drain": min(seconds, MOST)}
+    return render("serving/leave.sh.j2", admin=ADMIN, silence=SILENCE, **values)
+
+
 def beside(rig: Rig, instance: Instance, made: Installation, job: str, node: int | None = None) -> Beside:
     """What is started beside an instance of a rig that is to come.
 
@@ -156,14 +167,6 @@ def beside(rig: Rig, instance: Instance, made: Installation, job: str, node: int
     folder = f"{FOLDER}/{instance.name}"
     # of which the current generation may have none, or another
     text = own.text.replace(f"{rig.roots.config}/current/", f"{folder}/")
-    leave = render(
-        "serving/leave.sh.j2",
-        name=instance.name,
-        seat=twin.seat,
-        admin=ADMIN,
-        drain=min(drain(rig), MOST),
-        silence=SILENCE,
-    )
     bound = f"[Unit]\n# whoever moves clients to it and away again must be there\nBindsTo={job}\nAfter={job}\n"
     requests = {f"warm-up/{own.instance}.{at}": one for at, one in enumerate(own.warm_up, start=1)}
     return Beside(
@@ -172,6 +175,6 @@ def beside(rig: Rig, instance: Instance, made: Installation, job: str, node: int
         seat=twin.seat,
         folder=folder,
         text=text.replace("[Unit]\n", bound, 1),
-        files={f"requests/{own.instance}": own.ready, "leave": leave} | requests,
+        files={f"requests/{own.instance}": own.ready, "leave": leave_script(twin, drain(rig))} | requests,
         cards=instance.cards,
     )

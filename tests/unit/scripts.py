@@ -36,7 +36,7 @@ from rigwright.patches.patch import Patch
 from rigwright.render import render
 from rigwright.serving import by_hand, theirs
 from rigwright.serving.activation import Activation
-from rigwright.serving.beside import Beside, room_script
+from rigwright.serving.beside import Beside, leave_script, room_script
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
@@ -390,6 +390,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
             ),
         ),
     ),
+    "leave what runs beside": lambda: leave_script(replace(instance(), beside=True), 30),
     "activate in the place of a unit": lambda: activate(
         Activation((), (CHAT,)), taking=Taking(Found(Theirs("vllm.service"), ports=frozenset({8020})), CHAT)
     ),
