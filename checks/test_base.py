@@ -44,7 +44,10 @@ def test_roots_are_not_writable(survey: Survey) -> None:
 )
 def test_dpkg_is_consistent(survey: Survey) -> None:
     said = " ".join(survey.read(GROUND).audit.split())
-    expect(said or "no complaints", "no complaints", "run `dpkg --configure -a`")
+    cure = "run `dpkg --configure -a`"
+    if "reinstalled" in said:
+        cure += ", or `apt-get install --reinstall` those that are to be reinstalled"
+    expect(said or "no complaints", "no complaints", cure)
 
 
 @check(

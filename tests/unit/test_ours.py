@@ -249,6 +249,11 @@ DRIFTS: dict[str, tuple[Callable[[World], object], set[str], str]] = {
     ),
     "a lock of somebody's": (lock("/system.slice/x.service"), {"O11"}, "rehash by flock (pid 99)"),
     "a package half done": (lambda world: world.said.update(dpkg="x is\nbroken"), {"B03"}, "x is broken"),
+    "a package without its sums": (
+        lambda world: world.said.update(dpkg="they need to be reinstalled:\nx"),
+        {"B03"},
+        "or `apt-get install --reinstall` those",
+    ),
     "a package that is gone": (lambda world: setattr(world, "installed", False), {"B04"}, "no ca-certificates"),
 }
 
