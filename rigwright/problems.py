@@ -20,7 +20,7 @@ from rigwright.text import printable as printable
 class Frozen(BaseModel):
     """Base of everything read from a file: immutable, and a key it does not know is a mistake."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False, defer_build=True)
     RENAMED: ClassVar[dict[str, str]] = {}
     """What a key was called in the version before -> its name."""
 
