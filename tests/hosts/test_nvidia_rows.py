@@ -182,7 +182,7 @@ def test_a_driver_of_a_ppa_is_replaced_and_cards_that_fail_with_open_modules_get
     box.declare()
     steps = [line.split(None, 2)[2] for line in box.rig("plan").splitlines() if line.startswith("box   nvidia_driver")]
     assert [step.partition(" ")[0] for step in steps] == ["install", "reboot"]
-    assert "580 with proprietary modules from the distribution's archive  there is 590.48.01 with open" in steps[0]
+    assert "580 with proprietary modules from the distribution's archive  installed: 590.48.01 with open" in steps[0]
     said = converge(box, server(LTS, "generic", ""))
     assert "nvidia_driver" not in box.rig("plan")
     assert "rebooting: the module 590.48.01 is loaded" in said
