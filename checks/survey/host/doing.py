@@ -35,6 +35,9 @@ CHANGES = re.compile(
 FINDS = re.compile(r"-(?:delete|exec)\b")
 EDITS, IN_PLACE = re.compile(r"\bsed\b"), re.compile("-i")
 COPIES = re.compile(r"\b(cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b")
+# What changes files by names that may be relative ones; some have something else first
+HERE = re.compile(r"\b(rm|rmdir|mv|truncate|shred|ln|unlink|touch|tee|chmod|chown|chgrp|chattr|setfacl)\b")
+FIRST = ("chmod", "chown", "chgrp", "chattr")
 GOES = re.compile(r"\b(?:cd|pushd)\s+(\S+)")
 # Where some of these copy to, in the place of a last word: an option's letter, or its name
 LEADS = {
@@ -106,7 +109,7 @@ def touches(line: str, about: re.Pattern[str], software: str) -> bool:
         first, last = named[0][1], named[-1][0]
         if any(at <= last for at in _changes(line)) or FINDS.search(line, first):
             return True
-        if _copies(REMARK.sub("", line, count=1), about):
+        if _reaches(REMARK.sub("", line, count=1), about):
             return True
     return any(_runs(word[0], f"{software}/") for word in WORD.finditer(line))
 
@@ -126,28 +129,33 @@ def _changes(line: str) -> Iterator[int]:
         waits = bool(ASKED.search(word[0])) or (waits and word[0].startswith("-"))
 
 
-def _copies(line: str, about: re.Pattern[str]) -> bool:
-    """Whether a copy leads to what is ours, be it by going there first; what it prints is no copy."""
+def _reaches(line: str, about: re.Pattern[str]) -> bool:
+    """Whether a copy leads to what is ours, or a line goes there and changes something; what it prints is neither."""
     here = False
     for command in COMMANDS.finditer(line):
         if found := COPIES.search(command[0]):
-            words = [word[0] for word in WORD.finditer(command[0], found.end())]
-            leads = _leads(found[1], [word for at, word in enumerate(words) if not _prints(words, at)])
+            leads = _leads(found[1], _named(command[0], found.end()))
             if any(about.search(to) or (here and RELATIVE.fullmatch(to)) for to in leads):
                 return True
         elif goes := GOES.search(command[0]):
             here = bool(about.search(goes[1]))
+        elif here and (found := HERE.search(command[0])):
+            named = [word for word in _named(command[0], found.end()) if word[0] != "-"]
+            if any(RELATIVE.fullmatch(word) for word in (named[1:] if found[1] in FIRST else named)):
+                return True
     return False
 
 
-def _prints(words: list[str], at: int) -> bool:
-    """Whether a word says where a shell prints to."""
-    return ">" in words[at] or bool(at and words[at - 1].endswith(">"))
+def _named(command: str, begins: int) -> list[str]:
+    """The words of a command from there on, but for those that say where its shell prints to."""
+    words = [word[0] for word in WORD.finditer(command, begins)]
+    return [word for at, word in enumerate(words) if ">" not in word and not (at and words[at - 1].endswith(">"))]
 
 
 def _leads(program: str, words: list[str]) -> list[str]:
     """Where it copies to."""
-    to, last = _given(words, *LEADS[program]) if program in LEADS else [], words[-1:]
+    to = _given(words, *LEADS[program]) if program in LEADS else []
+    last = [word for word in words if word[0] != "-"][-1:]
     if program in ("tar", "cpio"):
         # the old way has its options first, without a dash
         asked = [word for at, word in enumerate(words) if word.startswith("-") or (program == "tar" and not at)]
