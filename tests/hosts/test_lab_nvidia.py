@@ -85,7 +85,7 @@ def test_a_setting_of_the_kernels_is_each_hosts_own_and_comes_again_with_a_boot(
     host, place = boot("10de:2204"), Path("/proc/sys/vm/swappiness")
     here = place.read_text()
     wanted = "7" if here.strip() != "7" else "8"
-    host.run(f"echo vm.swappiness={wanted} > /etc/sysctl.d/60-mine.conf && sysctl -q --system")
+    host.run(f"echo vm.swappiness={wanted} > /etc/sysctl.d/60-mine.conf && sysctl -q -p /etc/sysctl.d/60-mine.conf")
     for _ in range(2):
         assert host.run(f"cat {place}").strip() == wanted
         host.reboot()
