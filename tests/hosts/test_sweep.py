@@ -106,6 +106,8 @@ KINDS = {
         "Serving | Prune generations": (0.0,),
     },
 }
+# What comes after a generation has been proven to serve.
+AFTERWARDS = ("Serving | Gateway log rotation", "Serving | Prune generations", "Serving | Record what is installed")
 # The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model.
 WAIT, GO_ON = "chmod -x /usr/bin/setpriv", "chmod +x /usr/bin/setpriv"
 
@@ -171,7 +173,7 @@ def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: 
         host.wait()
         host.run(GO_ON)
         # what was not proven to serve is not what comes up
-        proven = target if operation == "Serving | Prune generations" else now
+        proven = target if operation in AFTERWARDS else now
         until(lambda: answered(host, proven), f"rig {proven} serves after the cut", 60)
     else:
         host.run(GO_ON)
