@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any
 
 from paramiko import Channel, SSHException
@@ -140,7 +140,8 @@ def run(
     with closing(start(target, command, limit)) as channel:
         complaint: list[bytes] = []
         # both streams share the room that a channel has: one alone would stop where the other is full
-        reader = Thread(target=_drain, args=(channel, complaint), daemon=True)
+        # by the module's name: gevent puts a class of its own there, and the join of one from before it would not end
+        reader = threading.Thread(target=_drain, args=(channel, complaint), daemon=True)
         reader.start()
         out = bytearray()
         try:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rigwright.inventory import ROOT
 from roles import root
 from roles.root import Answer, Failed, Gone, NoRoot, Root
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
 
 REFUSED = "sudo: a password is required"
+# as pyinfra does when its own command line is imported, whoever has imported what before
+LATE = """
+from roles import root
+import pyinfra_cli.main
+from tests.unit.ssh_host import Host
+print(*root.run(Host(), "echo done", limit=300).lines)
+"""
 
 
 def test_both_outputs_and_the_status_come_back_however_much_is_said() -> None:
     answer = root.run(Host(), "cat; head -c 3000000 /dev/zero >&2; echo bye >&2; exit 7", "a\nb c\n")
     assert (answer.status, answer.lines, answer.complaint) == (7, ["a", "b c"], f"{chr(0) * 3000000}bye")
+
+
+def test_it_answers_at_once_although_threads_became_greenlets_since() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "done\n", done.stderr
 
 
 def test_a_command_that_reads_nothing_of_what_it_is_given_still_answers() -> None:
