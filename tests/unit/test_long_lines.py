@@ -124,6 +124,7 @@ def test_the_command_that_sets_cards_is_told(line: str, said: str) -> None:
         ("find /srv/models | cpio -o", False),
         ("cd /srv/models && wget -q https://a.example/x", True),
         ("cd /srv/models && curl -sO https://a.example/x", True),
+        ("cd /srv/models && curl -XPOST https://a.example/", False),
         ("cd /srv/models && tar -xf /backup/x.tar", True),
         ("cd /srv/models && git pull", True),
         ("cd /srv/models && unzip /backup/x.zip", True),

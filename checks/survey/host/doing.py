@@ -58,7 +58,7 @@ UNPACKS = {
 }
 PACKS = re.compile(r"-?[a-zA-Z]*[cruA][a-zA-Z]*|--create|--append|--update")
 PASSES = re.compile(r"-[a-zA-Z]*p[a-zA-Z]*|--pass-through")
-KEEPS = re.compile(r"-(?!-)[a-zA-Z]*O[a-zA-Z]*|--remote-name(?:-all)?")
+KEEPS = re.compile(r"-[a-zA-WYZ]*O[a-zA-Z]*|--remote-name(?:-all)?")
 LISTS = re.compile(r"-[a-zA-Z]*[ltpvzZ][a-zA-Z]*")
 GIT_READS = re.compile(r"status|log|show|diff|blame|grep|describe|archive|ls-[a-z]+|rev-[a-z]+|cat-file|shortlog")
 RELATIVE = re.compile(r"[\"']?(?![-/~$])[^:\s]+")
