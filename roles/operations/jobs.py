@@ -23,8 +23,9 @@ from roles.progress import Files, document, progress
 
 POLL = 0.5  # seconds between looks at a job
 LOG_LINES = 30  # of a failed job, shown to the operator
-# Looks at one that has ended, a tenth of a second apart, until it has gone: 60 s of silence are a lost connection
-LEAVING = 250
+# Seconds that one that has ended has to be gone, with an engine that is bound to it (`rigwright.serving.beside.MOST`,
+# and its 30 to stop): 60 of silence are a lost connection
+LEAVING = 50
 NINJA = re.compile(r"^\[([0-9]{1,9})/([0-9]{1,9})\]", re.MULTILINE)
 # apt's APT::Status-Fd: what it is about, percent of all, words
 APT = re.compile(r"^(?:dl|pm)status:[^\n]{1,200}?:([0-9]{1,3})(?:\.[0-9]+)?:", re.MULTILINE)
@@ -217,10 +218,10 @@ class _Watcher:
         service = shlex.quote(f"{self.unit}.service")
         # one that was killed is loaded until the last of its processes has gone, and with units that are bound to it
         gone = (
-            f"n=0; while systemctl reset-failed {service} $(systemctl show --property=BoundBy --value {service}) "
+            f"until=$(($(date +%s) + {LEAVING})); while systemctl reset-failed {service} $(systemctl show --property=BoundBy --value {service}) "
             "2>/dev/null; "
-            f'[ "$(systemctl show --property=LoadState --value {service})" = loaded ] && [ $n -lt {LEAVING} ]; '
-            "do n=$((n + 1)); sleep 0.1; done; "
+            f'[ "$(systemctl show --property=LoadState --value {service})" = loaded ] && [ "$(date +%s)" -lt $until ]; '
+            "do sleep 0.1; done; "
         )
         self.shell.run(
             f"{taken}{gone}: > {shlex.quote(log)}; {shlex.join(words)}",

@@ -234,3 +234,20 @@ def test_what_one_that_was_cut_off_has_left_is_gone(host: HostFolder) -> None:
     unit_.touch()
     assert run(host).returncode == 0
     assert (left.exists(), unit_.exists()) == (False, False)
+
+
+# says which seat it was asked about, and of one request on its way at the first look
+CURL = 'for word; do :; done; echo "${word#http://localhost/}" >> "$ASKED"; grep -c /chat.beside "$ASKED" | grep -cx 1'
+
+
+@pytest.mark.parametrize(("given", "most"), [(5, 5), (30, 15)])
+def test_one_that_is_stopped_lets_its_clients_end_and_the_old_one_be_asked(
+    tmp_path: Path, given: int, most: int
+) -> None:
+    stand_in(tmp_path / "bin", "curl", CURL)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "ASKED": str(tmp_path / "asked")}
+    script = deciding.leave_script(replace(made(), beside=True), given)
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"==> 1 requests in progress: up to {most} s to finish\n"
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked == ["stay/chat", "leave/chat.beside", "leave/chat.beside", "stay/chat.beside"]

@@ -283,6 +283,7 @@ HARMLESS: dict[str, Callable[[World], object]] = {
     "clients' keys of an earlier generation's gateway": lambda world: world.write(
         "etc/credentials/gateway-keys.json", "{}"
     ).chmod(0o600),
+    "a user of the first versions": lambda world: ledger(f"user {world.rig.service_user}")(world),
     "a user of plugins' doctors": lambda world: ledger(f"user {world.rig.doctor_user}")(world),
     "what was cut off": drop("etc/current.rigwright-new", ""),
     "a file that is hashed again later": lambda world: ahead("var/weights/deep")(world),

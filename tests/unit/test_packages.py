@@ -29,6 +29,7 @@ echo "$*" >> "$ARGUMENTS"
 echo "${http_proxy-} ${DEBIAN_FRONTEND-}" >> "$ENVIRONMENT"
 [ "$verb" != simulate ] ||
   printf '%s\\n' 'Inst curl (8 Debian)' 'Inst g++ [12] (13)' 'Inst libc:amd64 (8)' 'Conf curl (8)'
+[ "$verb" != update ] || echo "${WARNED-}"
 case " $BROKEN " in *" $verb:${sources:-own} "*) echo "E: $verb is broken" && exit 100 ;; esac
 """
 A, B = "http://a/debian", "http://b/debian/"
@@ -115,6 +116,21 @@ def test_archives_are_tried_in_order_until_one_has_the_packages(
     assert (unread[6:] in done.stdout) == ("update:own" in broken)
     tried = [url.rstrip("/") for url in urls if f":{url.rstrip('/')}" in broken]
     assert [f"archive {url} failed" in done.stdout for url in tried] == [True] * len(tried)
+
+
+def test_a_repository_that_is_down_is_said_though_apt_only_warns(tmp_path: Path) -> None:
+    warned = "W: Failed to fetch http://c/x  Connection refused\nW: Some index files failed to download."
+    done = Host(tmp_path).run(mirrored(), WARNED=warned)
+    assert done.returncode == 0
+    told = "note: a package repository of this host cannot be read: Failed to fetch http://c/x  Connection refused"
+    assert [line for line in done.stdout.splitlines() if line.startswith("note: ")] == [told]
+
+
+def test_a_lock_that_is_held_too_long_ends_it(tmp_path: Path) -> None:
+    stand_in(tmp_path / "bin", "sleep", "")
+    done = Host(tmp_path).run(mirrored(), "update:own", WARNED="E: Could not get lock /x")
+    assert done.returncode == 1
+    assert "another program has held that lock for ten minutes" in done.stdout
 
 
 def test_what_is_installed_is_not_upgraded_along_with_what_is_missing(tmp_path: Path) -> None:

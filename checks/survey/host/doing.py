@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from checks.survey.host import leads
+
 # What ends a box; one that starts again comes back
 OFF = re.compile(r"(?:^|[\s/(\"'])(?:poweroff|halt|rtcwake|pm-suspend|pm-hibernate)\b|\b(?:tel)?init\s+0\b")
 SYSTEMCTL = re.compile(r"\bsystemctl\b")
@@ -24,8 +26,7 @@ SMI_SETS = re.compile(
 SETS = re.compile(r"\bnvidia-settings\s+-a|\b(?:rmmod|modprobe\s+-r\w*)\s+nvidia")
 DAEMON = re.compile(r"\bnvidia-persistenced\b")
 DAEMON_SETS = re.compile(r"[\s\"']--no-persistence-mode")
-COMMANDS = re.compile(r"[^\n;|&]+")
-# What changes files, units or users; copies do where they lead to
+# What changes files, units or users; copies do where they lead to (`leads`)
 CHANGES = re.compile(
     r"\b(?:rm|rmdir|mv|dd|chmod|chown|chgrp|chattr|truncate|shred|touch|mount|umount|ln|setfacl|setcap|tee|unlink|mkfs\w*"
     r"|wipe|srm|fallocate|usermod|userdel|useradd|groupmod|gpasswd|passwd|chpasswd|pkill|killall|kill|prlimit|renice"
@@ -34,34 +35,6 @@ CHANGES = re.compile(
 )
 FINDS = re.compile(r"-(?:delete|exec)\b")
 EDITS, IN_PLACE = re.compile(r"\bsed\b"), re.compile("-i")
-COPIES = re.compile(r"\b(cp|rsync|install|scp|curl|wget|tar|unzip|git|cpio)\b")
-# What changes files by names that may be relative ones; some have something else first
-HERE = re.compile(r"\b(rm|rmdir|mv|truncate|shred|ln|unlink|touch|tee|chmod|chown|chgrp|chattr|setfacl)\b")
-FIRST = ("chmod", "chown", "chgrp", "chattr")
-GOES = re.compile(r"\b(?:cd|pushd)\s+(\S+)")
-# Where some of these copy to, in the place of a last word: an option's letter, or its name
-LEADS = {
-    "cp": ("t", "target-directory"),
-    "install": ("t", "target-directory"),
-    "curl": ("o", "output|output-dir"),
-    "wget": ("OP", "output-document|directory-prefix"),
-    "tar": ("C", "directory"),
-    "unzip": ("d", "directory"),
-    "cpio": ("D", "directory"),
-    "git": ("C", "work-tree"),
-}
-ARCHIVE = ("f", "file")
-# How those are asked that may write nothing
-UNPACKS = {
-    "tar": re.compile(r"-?[a-zA-Z]*x[a-zA-Z]*|--extract|--get"),
-    "cpio": re.compile(r"-[a-zA-Z]*i[a-zA-Z]*|--extract"),
-}
-PACKS = re.compile(r"-?[a-zA-Z]*[cruA][a-zA-Z]*|--create|--append|--update")
-PASSES = re.compile(r"-[a-zA-Z]*p[a-zA-Z]*|--pass-through")
-KEEPS = re.compile(r"-[a-zA-WYZ]*O[a-zA-Z]*|--remote-name(?:-all)?")
-LISTS = re.compile(r"-[a-zA-Z]*[ltpvzZ][a-zA-Z]*")
-GIT_READS = re.compile(r"status|log|show|diff|blame|grep|describe|archive|ls-[a-z]+|rev-[a-z]+|cat-file|shortlog")
-RELATIVE = re.compile(r"[\"']?(?![-/~$])[^:\s]+")
 ASKED, READS = re.compile(r"\bsystemctl$"), re.compile(r"status|show|cat|is-|list-")
 WORD = re.compile(r"\S+")
 REMARK = re.compile(r"\s#.*")
@@ -69,7 +42,7 @@ REMARK = re.compile(r"\s#.*")
 
 def ends_box(line: str) -> bool:
     """Whether a line switches the box off, or puts it to sleep."""
-    return any(_off(one[0]) for one in COMMANDS.finditer(line))
+    return any(_off(one[0]) for one in leads.COMMANDS.finditer(line))
 
 
 def _off(command: str) -> bool:
@@ -85,7 +58,7 @@ def _off(command: str) -> bool:
 def sets_cards(text: str) -> str:
     """What the first command of a script or job that sets cards says, as far as it does; empty where none does."""
     for line in text.split("\n"):
-        for one in COMMANDS.finditer(line):
+        for one in leads.COMMANDS.finditer(line):
             if found := SETS.search(one[0]):
                 return found[0]
             for program, option in ((SMI, SMI_SETS), (DAEMON, DAEMON_SETS)):
@@ -109,7 +82,7 @@ def touches(line: str, about: re.Pattern[str], software: str) -> bool:
         first, last = named[0][1], named[-1][0]
         if any(at <= last for at in _changes(line)) or FINDS.search(line, first):
             return True
-        if _reaches(REMARK.sub("", line, count=1), about):
+        if leads.reaches(REMARK.sub("", line, count=1), about):
             return True
     return any(_runs(word[0], f"{software}/") for word in WORD.finditer(line))
 
@@ -127,65 +100,6 @@ def _changes(line: str) -> Iterator[int]:
             yield word.start()
             return
         waits = bool(ASKED.search(word[0])) or (waits and word[0].startswith("-"))
-
-
-def _reaches(line: str, about: re.Pattern[str]) -> bool:
-    """Whether a copy leads to what is ours, or a line goes there and changes something; what it prints is neither."""
-    here = False
-    for command in COMMANDS.finditer(line):
-        if found := COPIES.search(command[0]):
-            leads = _leads(found[1], _named(command[0], found.end()))
-            if any(about.search(to) or (here and RELATIVE.fullmatch(to)) for to in leads):
-                return True
-        elif goes := GOES.search(command[0]):
-            here = bool(about.search(goes[1]))
-        elif here and (found := HERE.search(command[0])):
-            named = [word for word in _named(command[0], found.end()) if word[0] != "-"]
-            if any(RELATIVE.fullmatch(word) for word in (named[1:] if found[1] in FIRST else named)):
-                return True
-    return False
-
-
-def _named(command: str, begins: int) -> list[str]:
-    """The words of a command from there on, but for those that say where its shell prints to."""
-    words = [word[0] for word in WORD.finditer(command, begins)]
-    return [word for at, word in enumerate(words) if ">" not in word and not (at and words[at - 1].endswith(">"))]
-
-
-def _leads(program: str, words: list[str]) -> list[str]:
-    """Where it copies to."""
-    to = _given(words, *LEADS[program]) if program in LEADS else []
-    last = [word for word in words if word[0] != "-"][-1:]
-    if program in ("tar", "cpio"):
-        # the old way has its options first, without a dash
-        asked = [word for at, word in enumerate(words) if word.startswith("-") or (program == "tar" and not at)]
-        if any(UNPACKS[program].fullmatch(word) for word in asked):
-            return to or ["."]
-        if program == "cpio":
-            return last if any(PASSES.fullmatch(word) for word in asked) else []
-        return _given(words, *ARCHIVE) if any(PACKS.fullmatch(word) for word in asked) else []
-    if program == "git":
-        verbs = [word for at, word in enumerate(words) if word[0] != "-" and not (at and words[at - 1] in ("-C", "-c"))]
-        if verbs[:1] == ["clone"]:
-            return last
-        return [] if not verbs or GIT_READS.fullmatch(verbs[0]) else to or ["."]
-    if program == "curl":
-        return to or (["."] if any(KEEPS.fullmatch(word) for word in words) else [])
-    if program == "unzip":
-        return [] if any(LISTS.fullmatch(word) for word in words) else to or ["."]
-    return to or (["."] if program == "wget" else last)
-
-
-def _given(words: list[str], letters: str, names: str) -> list[str]:
-    """What an option is given: in the same word, or in the next one."""
-    option = re.compile(rf"(?:-(?!-)[a-zA-Z]*?[{letters}]|--(?:{names})(?:=|$))(.*)")
-    found: list[str] = []
-    for at, word in enumerate(words):
-        # the old way of tar's
-        given = option.fullmatch(word) or (option.fullmatch(f"-{word}") if not at and letters == "f" else None)
-        if given:
-            found += [given[1]] if given[1] else words[at + 1 : at + 2]
-    return found
 
 
 def _runs(word: str, folder: str) -> bool:
