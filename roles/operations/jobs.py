@@ -218,7 +218,8 @@ class _Watcher:
         service = shlex.quote(f"{self.unit}.service")
         # one that was killed is loaded until the last of its processes has gone, and with units that are bound to it
         gone = (
-            f"until=$(($(date +%s) + {LEAVING})); while systemctl reset-failed {service} $(systemctl show --property=BoundBy --value {service}) "
+            f"until=$(($(date +%s) + {LEAVING})); "
+            f"while systemctl reset-failed {service} $(systemctl show --property=BoundBy --value {service}) "
             "2>/dev/null; "
             f'[ "$(systemctl show --property=LoadState --value {service})" = loaded ] && [ "$(date +%s)" -lt $until ]; '
             "do sleep 0.1; done; "
