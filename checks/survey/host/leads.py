@@ -57,8 +57,8 @@ def reaches(line: str, about: re.Pattern[str]) -> bool:
     """
     here = False
     for command in COMMANDS.finditer(line):
-        words, printed = _words(command[0])
-        program, words = _program(words)
+        given, printed = _words(command[0])
+        program, words = _program(given)
         if program in ("cd", "pushd"):
             to = _operands(words)[:1]
             if not to or not relative(to[0]):
@@ -124,7 +124,7 @@ def _before(values: str, word: str) -> str:
 
 def _given(words: Sequence[str], letters: str, *names: str) -> list[str]:
     """What an option is given: in the same word, or in the next one."""
-    found = []
+    found: list[str] = []
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name[:2] == "--" and name[2:] in names:
