@@ -17,33 +17,9 @@ MANAGERS = frozenset({"apt", "apt-get", "aptitude", "pip", "pip3", "conda", "npm
 TAR_VALUES, CURL_VALUES = "fCbTXIgKNHVF", "XHduFAebTUmr"
 TAR_MODES = "xcruAtd"
 TAR_LONG = {"--extract": "x", "--get": "x", "--create": "c", "--append": "r", "--update": "u", "--list": "t"}
-GIT_READS = frozenset(
-    [
-        "status",
-        "log",
-        "show",
-        "diff",
-        "blame",
-        "grep",
-        "describe",
-        "archive",
-        "shortlog",
-        "push",
-        "remote",
-        "fsck",
-        "bundle",
-        "count-objects",
-        "config",
-        "cat-file",
-        "ls-files",
-        "ls-tree",
-        "ls-remote",
-        "rev-parse",
-        "rev-list",
-        "reflog",
-        "version",
-        "help",
-    ]
+GIT_READS = re.compile(
+    r"status|log|show|diff|blame|grep|describe|archive|shortlog|reflog|push|remote|fsck|bundle|count-objects|config"
+    r"|cat-file|ls-[a-z]+|rev-[a-z]+|version|help"
 )
 GIT_VALUES = frozenset({"-C", "-c", "-b", "-o", "--branch", "--depth", "--origin", "--git-dir"})
 
@@ -170,7 +146,7 @@ def _git(words: Sequence[str]) -> list[str]:
     operands = [word for at, word in enumerate(words) if word[:1] != "-" and not (at and words[at - 1] in GIT_VALUES)]
     if operands[:1] == ["clone"]:
         return operands[2:] or ["."]
-    if not operands or operands[0] in GIT_READS:
+    if not operands or GIT_READS.fullmatch(operands[0]):
         return []
     return _given(words, "C", "work-tree") or ["."]
 
