@@ -277,7 +277,7 @@ def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     modules = {name: (carry.HOST / f"{name}.py").read_text() for name in (*carry.COMMON, "reach", "about", "rights")}
     assert carry.shared(modules, ["about"]) == ("common",)
-    rights = ("common", "dpkg", "doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "places")
+    rights = ("common", "dpkg", "leads", "doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "places")
     assert carry.shared(modules, ["rights"]) == rights
     assert {"net", "web", "asking", "tracing"} <= {*carry.shared(modules, ["reach"])}
 
