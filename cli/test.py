@@ -214,17 +214,18 @@ def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
     """The processes of a stage, which share out its tests, and what its hosts boot from."""
     options = {"tests/unit": ["-q"], "tests/hosts": ["-v", f"--layers={layers}"]}.get(stage.folder, ["-v"])
     options += [] if whole else ["--quick"]
+    number_of = durations.processes(Path(stage.folder).name)
     return [
         [
             "pytest",
             *options,
-            f"--share={number}/{durations.PROCESSES}",
+            f"--share={number}/{number_of}",
             f"--measure={folder / f'took-{number}'}",
             # of its own: processes that clean up after each other were seen to run out of file descriptors
             f"--basetemp={folder / f'files-{number}'}",
             stage.folder,
         ]
-        for number in range(1, durations.PROCESSES + 1)
+        for number in range(1, number_of + 1)
     ]
 
 

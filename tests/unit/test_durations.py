@@ -121,12 +121,15 @@ def test_nothing_has_grown_at_the_first_recording() -> None:
     assert (first.added(), first.grown(whole=True)) == (0, [])
 
 
-def test_a_total_is_that_of_the_longer_process_and_half_of_what_both_wait_for() -> None:
-    hosts = took(a=100, b=60, c=50) | {"fixture first_run debian-13": Took(40, 40, False)}
-    hosts["tests/d.py::test"] = Took(500, 500, True)
-    record = Record({"hosts": hosts, "types": {"mypy": Took(9, 9, False)}})
-    assert record.total(whole=False) == 110 + 20 + 9
-    assert record.total(whole=True) == 500 + 20 + 9
+@pytest.mark.parametrize(("stage", "longest", "waited"), [("bench", 110, 30), ("hosts", 100, 20)])
+def test_a_total_is_that_of_the_longest_process_and_a_share_of_what_all_wait_for(
+    stage: str, longest: int, waited: int
+) -> None:
+    parts = took(a=100, b=60, c=50) | {"fixture first_run debian-13": Took(60, 60, False)}
+    parts["tests/d.py::test"] = Took(500, 500, True)
+    record = Record({stage: parts, "types": {"mypy": Took(9, 9, False)}})
+    assert record.total(whole=False) == longest + waited + 9
+    assert record.total(whole=True) == 500 + waited + 9
 
 
 def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.MonkeyPatch) -> None:

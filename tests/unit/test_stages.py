@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import test
-from cli.durations import IN_ALL, PROCESSES, Record, Took, is_test
+from cli.durations import IN_ALL, Record, Took, is_test, processes
 from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
 from rigwright.inventory import ROOT
 from tests.conftest import entry
@@ -61,7 +61,7 @@ def collected(stage: str) -> Collected:
     program = [sys.executable, "-c", PROGRAM, folder, json.dumps(options)]
     said = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stderr
     recorded, every, *parts = json.loads(said.splitlines()[-1])
-    return Collected(recorded, every, parts[:PROCESSES], parts[PROCESSES:])
+    return Collected(recorded, every, parts[: processes(stage)], parts[processes(stage) :])
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,11 @@ def test_the_page_and_the_help_say_the_same() -> None:
         assert f"| `{name}` | {' | '.join(row)} |" in page
 
 
-def test_what_both_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = (
         {"a.py::test": (30.0, False), "fixture first_run": (60.0, False), "fixture home": (9.0, True)},
         {"b.py::test": (40.0, True), "fixture first_run": (2.5, False), "fixture home": (1.0, False)},
+        {"fixture home": (2.0, True)},
     )
 
     def ran(commands: list[list[str]]) -> bool:
