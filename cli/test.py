@@ -49,10 +49,10 @@ STAGES = {
         ([["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]),
     ),
     "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
-    "unit": Stage("decisions, and programs beside servers of their own", "12 min", "nothing", folder="tests/unit"),
+    "unit": Stage("decisions, and programs beside servers of their own", "8 min", "nothing", folder="tests/unit"),
     "hosts": Stage(
         "throwaway hosts: of each noun one proof from end to end; of faults, drifts and cuts a few",
-        "30 min; 5 more where no engine is kept",
+        "20 min; 5 more where no engine is kept",
         "root",
         folder="tests/hosts",
     ),
