@@ -13,7 +13,7 @@ from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock, text
 from tests import plugins
 from tests.hosts import env_box
-from tests.hosts.drivers import OLD, Box, one_release
+from tests.hosts.drivers import Box, one_release
 from tests.hosts.test_patches import said
 from tests.hosts.test_plugins import NAME, TABLE, shelved
 
@@ -50,11 +50,10 @@ OTHERS += "chmod 755 /usr/local/cuda/bin/nvcc; ln -s /usr/local/cuda/bin/nvcc /u
 def test_a_kernel_is_compiled_by_the_environments_own_toolkit_once_a_version(driven: Box, tmp_path: Path) -> None:
     shown: list[list[str]] = []
     driven.host.run(OTHERS)
-    driven.publish(OLD[driven.system])
     with env_box.ground(driven.lab, tmp_path / "channel") as made:
         made.source.offer(Lock.load([ROOT / "locks"]).groups["cuda"])
-        mirrors = {**made.source.mirrors, "shelf": [driven.lab.shelf_url]}
-        mirrors["nvidia"] = [f"{driven.lab.shelf_url}/nvidia"]
+        shelf = driven.lab.shelf_url
+        mirrors = {**made.source.mirrors, "shelf": [shelf], "nvidia": [f"{shelf}/nvidia"]}
         driven.declare({"envs": ["small"], "mirrors": mirrors})
         modules = ("packaging", "pathspec", "yaml")
         env = Env("small", "packaging", modules, plugins=(NAME,), cuda=True)
