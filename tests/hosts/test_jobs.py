@@ -59,10 +59,13 @@ def test_a_job_that_has_not_gone_yet_is_waited_for(lab: Lab, boot: Boot, tmp_pat
     """One whose controller was killed may be ending still when the next run comes."""
     host = boot()
     host.run(
-        "touch /root/go; systemd-run -q --unit=rw-job-test -p TimeoutStopSec=3 sh -c 'trap : TERM; sleep infinity &"
-        " wait; touch /root/asked; while :; do sleep 1; done'"
+        "touch /root/go; systemd-run -q --unit=rw-job-test -p TimeoutStopSec=5 sh -c 'trap : TERM; sleep infinity &"
+        " touch /root/ready; wait; touch /root/asked; while :; do sleep 1; done'"
     )
-    host.run("systemctl stop --no-block rw-job-test; until [ -e /root/asked ]; do sleep 0.1; done")
+    # a shell that is stopped before it has come to its trap is gone at once
+    until(lambda: host.run("ls /root/ready", check=False), "the job ignores SIGTERM")
+    host.run("systemctl stop --no-block rw-job-test")
+    until(lambda: host.run("ls /root/asked", check=False), "the job is ending")
     assert host.run("systemctl is-active rw-job-test || true").strip() == "deactivating"
     run = deploy(write_inventory(tmp_path, lab, host), file=JOB)
     assert run.status == 0, run.said
