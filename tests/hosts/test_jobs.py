@@ -60,9 +60,9 @@ def test_a_job_that_has_not_gone_yet_is_waited_for(lab: Lab, boot: Boot, tmp_pat
     host = boot()
     host.run(
         "touch /root/go; systemd-run -q --unit=rw-job-test -p TimeoutStopSec=5 sh -c 'trap : TERM; sleep infinity &"
-        " touch /root/ready; wait; touch /root/asked; while :; do sleep 1; done'"
+        " : > /root/ready; wait; : > /root/asked; while :; do sleep 1; done'"
     )
-    # a shell that is stopped before it has come to its trap is gone at once
+    # a shell that is stopped before its trap is set is gone at once; so is any program that it starts meanwhile
     until(lambda: host.run("ls /root/ready", check=False), "the job ignores SIGTERM")
     host.run("systemctl stop --no-block rw-job-test")
     until(lambda: host.run("ls /root/asked", check=False), "the job is ending")
