@@ -156,6 +156,7 @@ def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
         "counts": path,
         "names": sorted(names.all),
         "progress": sorted(names.progress),
+        "busy": [name for name in (names.running, names.waiting) if name],
         "patterns": [one.said for one in faults(instance.kind.causes)],
     }
 

@@ -65,6 +65,8 @@ class Scripted:
     asked: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=lambda: {"iteration_tokens_total_count": 0.0})
     running: int = 0
+    looked: int = 0
+    """How often it was asked what it counts."""
     freed: threading.Event = field(default_factory=threading.Event)
     """What those that wait for a wedged engine wait for."""
 
@@ -136,6 +138,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
+            self.model.looked += 1
             self._whole(200, self.model.metrics, "text/plain; version=0.0.4")
         elif self.headers.get("Authorization") != f"Bearer {KEY}":
             self._whole(401, '{"error": "Unauthorized"}')

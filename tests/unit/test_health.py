@@ -180,6 +180,18 @@ def test_a_look_asks_for_a_token_and_for_what_is_counted(looking: Looking, folde
 
 
 @as_root
+@pytest.mark.parametrize(("running", "looked"), [(0, 1), (1, 2)])
+def test_one_that_works_is_looked_at_twice_and_one_that_is_idle_is_not_waited_for(
+    looking: Looking, folder: Path, running: int, looked: int
+) -> None:
+    with serving(folder, running=running) as model:
+        (folder / "api.sock").chmod(0o777)
+        found = looking()
+    assert health.health(found, able()).well
+    assert model.looked == looked
+
+
+@as_root
 def test_one_that_hangs_is_silent_and_then_wedged_within_a_second_each_time(looking: Looking, folder: Path) -> None:
     with serving(folder, "wedged"):
         (folder / "api.sock").chmod(0o777)

@@ -79,6 +79,12 @@ def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
     return list(dict.fromkeys(fitting))[-KEPT:]
 
 
+def idle(lines: list[str], busy: tuple[str, ...]) -> bool:
+    """Whether an engine counts that nobody has requests there."""
+    counted = [line.rpartition(" ")[2] for line in lines if line.startswith(busy)] if busy else []
+    return bool(counted) and not any(one.strip("0.") for one in counted)
+
+
 def asking(ask: dict[str, Any], key: str, until: float) -> Any:
     """What makes the requests of one instance: for a token, and for what it counts, before and beside it."""
 
@@ -117,7 +123,9 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
         asked.start()
         asked.join(max(0.0, until - time.monotonic()))
         last = first
-        if ask["counts"]:
+        # who has answered computes; what it makes a second is waited for where it makes something and counts that
+        resting = token["status"] == 200 and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
+        if ask["counts"] and not resting:
             time.sleep(max(0.0, min(APART, until - time.monotonic() - 0.1) - (time.monotonic() - looked)))
             last = counted()
         web.write(
@@ -228,7 +236,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `units`, names; `asks`, of each instance `name`, `unit`, `at`, `key`, `probe` and its `body`, `counts`
-            (the path of what it counts), `names` and `progress` of that, and `patterns` of its log; `seconds` for an
+            (the path of what it counts), `names`, `progress` and `busy` of that, and `patterns` of its log; `seconds` for an
             answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out.
     """
     until = time.monotonic() + asked["seconds"]
