@@ -14,14 +14,19 @@ import pytest
 from rigwright.host.desired import desired
 from rigwright.trees import declared, missing
 from roles.envs.host.tree import see
-from roles.trees.host.look import Host, content
+from roles.trees.host import look, settle
+from roles.trees.host.entry import content
+from roles.trees.host.look import Host
 from tests.unit.samples import facts, rig
 from tests.unit.trees_host import TreesHost, sealed, trees_host
 
 
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+@pytest.fixture(params=["walked", "glanced"])
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+    """One whose trees are recorded, each with a glance or none of them."""
     made = trees_host(tmp_path / "host", monkeypatch)
+    if request.param == "glanced":
+        monkeypatch.setattr(settle, "MANY", 1)
     assert made.settle() == 0
     return made
 
@@ -35,6 +40,37 @@ def test_a_host_without_records_gets_them_once(tmp_path: Path, monkeypatch: pyte
     before = host.ledger.read_text()
     assert host.settle() == 0
     assert host.ledger.read_text() == before
+
+
+def test_what_is_as_it_was_at_a_glance_is_not_walked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(settle, "MANY", 4)
+    assert host.settle() == 0
+    monkeypatch.setattr(
+        look, "differences", lambda tree, *_: pytest.fail(f"walked {tree}") if tree == host.engine else []
+    )
+    assert host.pending() == []
+    # what root writes there afterwards is no part of what is run
+    (host.engine / "tree").write_text("proven\n")
+    assert host.pending() == []
+    # of one in which something has come and gone nobody knows at a glance
+    (host.engine / "bin/new").touch()
+    (host.engine / "bin/new").unlink()
+    with pytest.raises(pytest.fail.Exception, match="walked"):
+        host.pending()
+    monkeypatch.undo()
+    assert host.pending() == []
+
+
+def test_a_tree_that_changes_while_it_is_recorded_has_no_glance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(settle, "MANY", 4)
+    glances = iter(range(100))
+    monkeypatch.setattr(settle, "glance", lambda *_: str(next(glances)))
+    assert host.settle() == 0
+    assert all("glance" not in path.read_text() for path in host.record(host.engine).parent.iterdir())
 
 
 def test_the_programs_run_alone_as_a_host_gets_them(host: TreesHost) -> None:

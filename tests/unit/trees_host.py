@@ -91,7 +91,7 @@ def generation(folder: Path, text: str) -> str:
 
 def sealed(folder: Path) -> str:
     """What a generation would be sealed with as it is."""
-    from roles.trees.host.look import content, kind_of, seen, walk
+    from roles.trees.host.entry import content, kind_of, seen, walk
 
     found = {name: (*seen(state), content(folder / name, kind_of(state))) for name, state in walk(folder, ("proven",))}
     return sealing(found)

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-# A mode may be as it should be, and these let others in all the same, or a program do more.
-RIGHTS = ("security.capability", "system.posix_acl_access", "system.posix_acl_default")
+from .entry import Entry, content, glance, rights, seen, walk
+
 # Root writes it once a generation has answered, and a job while it mends modes: neither is part of what is run.
 LOOSE = {"generation": ("proven",), "engine": ("tree", "tree.new")}
 
-Entry = tuple[str, int, int, int, int, int, int, int, str]
-"""Kind (f, d, l or ?), inode, size, mode, user, group, mtime and ctime in ns, and SHA-256 or where the link leads."""
+GLANCE = re.compile(rb'"glance":"([0-9a-f]{64})"')
+HEAD = 16384  # bytes in which a record has that: before its entries, and after the tree's path
 
 
 class Host:
@@ -69,16 +69,18 @@ class Host:
         """Where a tree's record lies."""
         return self.records / f"{hashlib.sha256(str(tree).encode()).hexdigest()[:16]}-{tree.name}"
 
+    def text(self, tree: Path) -> bytes | None:
+        """A tree's record as it is; None where there is none that the ledger knows."""
+        path = self.record(tree)
+        with suppress(OSError):
+            text = path.read_bytes()
+            if self.known.get(path.name) == hashlib.sha256(text).hexdigest():
+                return text
+        return None
+
     def recorded(self, tree: Path) -> dict[str, Entry] | None:
         """What is recorded of a tree; None where there is no record that the ledger knows."""
-        path = self.record(tree)
-        try:
-            text = path.read_bytes()
-            if self.known.get(path.name) != hashlib.sha256(text).hexdigest():
-                return None
-            return {name: (*one,) for name, one in json.loads(text)["entries"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
+        return entries(self.text(tree))
 
     def judged(self, tree: Path) -> Path:
         """Where the job that has made a tree has left what it saw of each file."""
@@ -104,10 +106,13 @@ class Host:
             return {}
         return found
 
-    def write(self, tree: Path, entries: dict[str, Entry]) -> None:
-        """Record a tree; the ledger has it first, so that a record it does not know is none of ours."""
+    def write(self, tree: Path, entries: dict[str, Entry], glance: str) -> None:
+        """Record a tree, and its glance, if there is one. The ledger has it first, so that a record it does not know is
+        none of ours.
+        """
         path = self.record(tree)
-        made = {"tree": str(tree), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "entries": entries}
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        made = {"tree": str(tree), "at": at, **({"glance": glance} if glance else {}), "entries": entries}
         text = json.dumps(made, separators=(",", ":")).encode()
         self.records.mkdir(mode=0o755, exist_ok=True)
         digest = hashlib.sha256(text).hexdigest()
@@ -132,6 +137,20 @@ class Host:
         return {row[1]: row[2] for row in rows if len(row) == 3}
 
 
+def entries(text: bytes | None) -> dict[str, Entry] | None:
+    """What a record says; None where it is none."""
+    try:
+        return {name: (*one,) for name, one in json.loads(text or b"")["entries"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def as_at_a_glance(tree: Path, kind: str, text: bytes | None) -> bool:
+    """Whether a tree is as it was when this record was written, as far as a glance tells."""
+    noted = GLANCE.search((text or b"")[:HEAD].partition(b'"entries":')[0])
+    return bool(noted and noted[1].decode() == glance(tree, LOOSE.get(kind, ())))
+
+
 def says(generation: Path) -> str:
     """The digest that a generation says it was sealed with."""
     return (generation / "meta").read_text(errors="replace").split(" ")[0]
@@ -145,65 +164,6 @@ def appended(path: Path, line: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def walk(top: Path, loose: tuple[str, ...] = ()) -> Iterator[tuple[str, os.stat_result]]:
-    """Path from the tree on and state of all that is in it, itself as the empty path."""
-    yield "", top.lstat()
-    left = [""]
-    while left:
-        folder = left.pop()
-        with os.scandir(top / folder) as found:
-            for one in found:
-                name = f"{folder}/{one.name}" if folder else one.name
-                if name in loose:
-                    continue
-                state = one.stat(follow_symlinks=False)
-                if stat.S_ISDIR(state.st_mode):
-                    left.append(name)
-                yield name, state
-
-
-def kind_of(state: os.stat_result) -> str:
-    """A letter for what it is."""
-    tests = (("f", stat.S_ISREG), ("d", stat.S_ISDIR), ("l", stat.S_ISLNK))
-    return next((letter for letter, test in tests if test(state.st_mode)), "?")
-
-
-def seen(state: os.stat_result) -> tuple[str, int, int, int, int, int, int, int]:
-    """A state as a record has it; of a folder and of a link no size and no times."""
-    kind = kind_of(state)
-    size, changed = (state.st_size, state.st_mtime_ns) if kind == "f" else (0, 0)
-    mode = stat.S_IMODE(state.st_mode) if kind != "l" else 0
-    # what comes and goes in a folder moves its times, and is seen by its name
-    touched = state.st_ctime_ns if kind != "d" else 0
-    return kind, state.st_ino, size, mode, state.st_uid, state.st_gid, changed, touched
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    hashed = hashlib.sha256()
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        while part := file.read(1 << 20):
-            hashed.update(part)
-    return hashed.hexdigest()
-
-
-def content(path: Path, kind: str) -> str:
-    """What tells one file, or link, from another."""
-    if kind == "f":
-        return digest(path)
-    return str(path.readlink()) if kind == "l" else ""
-
-
-def rights(path: Path, kind: str) -> list[str]:
-    """Attributes that give more than a mode says."""
-    if kind == "l":
-        return []
-    try:
-        return [name for name in os.listxattr(path, follow_symlinks=False) if name in RIGHTS]
-    except OSError:  # the file system has none
-        return []
 
 
 def differences(tree: Path, kind: str, before: dict[str, Entry]) -> Iterator[tuple[str, str]]:
@@ -230,7 +190,10 @@ def pending(host: Host) -> Iterator[tuple[str, str, str]]:
     """What is to be done about each tree, at most one row for each: what, the tree, and where in it."""
     there = host.trees()
     for tree, kind in there.items():
-        recorded = host.recorded(tree)
+        text = host.text(tree)
+        if as_at_a_glance(tree, kind, text):
+            continue
+        recorded = entries(text)
         if recorded is None:
             yield "unrecorded", str(tree), ""
             continue

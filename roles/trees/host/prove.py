@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .look import Entry, Host, says
+from .entry import Entry
+from .look import Host, says
 
 # Of an engine beside what its own list has: written around the installation.
 BESIDE = frozenset(("build.json", "build.log", "files.sha256", "activate", "tree"))

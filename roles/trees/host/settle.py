@@ -13,7 +13,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from .look import LOOSE, Entry, Host, content, differences, kind_of, pending, rights, seen, walk
+from .entry import MANY, Entry, content, glance, kind_of, rights, seen, walk
+from .look import LOOSE, Host, differences, pending
 from .prove import unproven
 
 NOTED = 5  # of a tree; more than that is no help to anybody
@@ -39,11 +40,14 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     for what, name in found:
         if what == "extra":
             away(tree / name)
+    count = 0
     for name, state in walk(tree, loose):
+        count += 1
         was = before.get(name) if before is not None else None
         closed(tree / name, state, was[3:6] if was else (bare(state), 0, 0))
     hashed = host.hashed(tree) if before is None and kind == "engine" else {}
     entries: dict[str, Entry] = {}
+    shown = glance(tree, loose) if count >= MANY else ""
     for name, state in walk(tree, loose):
         known = hashed.get((name, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
         entries[name] = (*seen(state), known or content(tree / name, kind_of(state)))
@@ -54,7 +58,7 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     if wrong:
         more = f" and {len(wrong) - NOTED} more" if len(wrong) > NOTED else ""
         raise Unfit(f"{', '.join(sorted(wrong)[:NOTED])}{more}")
-    host.write(tree, entries)
+    host.write(tree, entries, shown if shown and shown == glance(tree, loose) else "")
 
 
 def _told(entry: Entry | None) -> tuple[str, str] | None:

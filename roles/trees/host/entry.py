@@ -1,0 +1,94 @@
+"""What root sees of a file of a tree, and of a whole tree at a glance."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+# A mode may be as it should be, and these let others in all the same, or a program do more.
+RIGHTS = ("security.capability", "system.posix_acl_access", "system.posix_acl_default")
+MANY = 2000  # entries, from which on a pass of find(1) is quicker than a walk
+LISTED = "%y %i %s %m %U %G %T@ %C@ %P %l\\0"
+
+Entry = tuple[str, int, int, int, int, int, int, int, str]
+"""Kind (f, d, l or ?), inode, size, mode, user, group, mtime and ctime in ns, and SHA-256 or where the link leads."""
+
+
+def walk(top: Path, loose: tuple[str, ...] = ()) -> Iterator[tuple[str, os.stat_result]]:
+    """Path from the tree on and state of all that is in it, itself as the empty path."""
+    yield "", top.lstat()
+    left = [""]
+    while left:
+        folder = left.pop()
+        with os.scandir(top / folder) as found:
+            for one in found:
+                name = f"{folder}/{one.name}" if folder else one.name
+                if name in loose:
+                    continue
+                state = one.stat(follow_symlinks=False)
+                if stat.S_ISDIR(state.st_mode):
+                    left.append(name)
+                yield name, state
+
+
+def kind_of(state: os.stat_result) -> str:
+    """A letter for what it is."""
+    tests = (("f", stat.S_ISREG), ("d", stat.S_ISDIR), ("l", stat.S_ISLNK))
+    return next((letter for letter, test in tests if test(state.st_mode)), "?")
+
+
+def seen(state: os.stat_result) -> tuple[str, int, int, int, int, int, int, int]:
+    """A state as a record has it; of a folder and of a link no size and no times."""
+    kind = kind_of(state)
+    size, changed = (state.st_size, state.st_mtime_ns) if kind == "f" else (0, 0)
+    mode = stat.S_IMODE(state.st_mode) if kind != "l" else 0
+    # what comes and goes in a folder moves its times, and is seen by its name
+    touched = state.st_ctime_ns if kind != "d" else 0
+    return kind, state.st_ino, size, mode, state.st_uid, state.st_gid, changed, touched
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    hashed = hashlib.sha256()
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        while part := file.read(1 << 20):
+            hashed.update(part)
+    return hashed.hexdigest()
+
+
+def content(path: Path, kind: str) -> str:
+    """What tells one file, or link, from another."""
+    if kind == "f":
+        return digest(path)
+    return str(path.readlink()) if kind == "l" else ""
+
+
+def rights(path: Path, kind: str) -> list[str]:
+    """Attributes that give more than a mode says."""
+    if kind == "l":
+        return []
+    try:
+        return [name for name in os.listxattr(path, follow_symlinks=False) if name in RIGHTS]
+    except OSError:  # the file system has none
+        return []
+
+
+def glance(tree: Path, loose: tuple[str, ...] = ()) -> str:
+    """SHA-256 of what one pass of find(1) tells of a tree, times of its folders included; empty where it tells nothing.
+
+    As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise nobody
+    knows: something may have come and gone in a folder, or the folder may list what it has in another order.
+    """
+    import subprocess  # here: few hosts have a tree that is so large, and importing it takes as long as looking does
+
+    top = (*seen(tree.lstat()), *rights(tree, "d"))
+    left = (word for name in loose for word in ("-path", f"./{name}", "-prune", "-o"))
+    words = ("/usr/bin/find", ".", "-mindepth", "1", *left, "-printf", LISTED)
+    try:
+        told = subprocess.run(words, cwd=tree, env={"LC_ALL": "C"}, stdin=-3, capture_output=True, check=False)
+    except OSError:
+        return ""
+    return "" if told.returncode or told.stderr else hashlib.sha256(repr(top).encode() + told.stdout).hexdigest()
