@@ -18,6 +18,7 @@ from checks.survey.python import PYTHON
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES, Change, Trees
 from checks.survey.ways import WAYS
+from roles.trees.host import settle
 from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED
 from tests.unit.trees_host import TreesHost, trees_host
@@ -25,9 +26,12 @@ from tests.unit.trees_host import TreesHost, trees_host
 ODD = os.fsdecode(b"\xff\n\x1b[2J")
 
 
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+@pytest.fixture(params=["walked", "glanced"])
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+    """One whose trees are recorded, each with a glance or none of them."""
     made = trees_host(tmp_path / "host", monkeypatch)
+    if request.param == "glanced":
+        monkeypatch.setattr(settle, "MANY", 1)
     assert made.settle() == 0
     return made
 
@@ -63,6 +67,19 @@ def test_what_a_deploy_has_recorded_is_as_it_was(host: TreesHost, deep: bool) ->
     assert found.tree(str(host.engine)).marker == '{"inputs": {}}\n'
     assert found.distributions == {str(host.tools): ["one-1.0.dist-info"]}
     assert found.beside == []
+
+
+def test_a_large_tree_that_is_as_it_was_is_not_walked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(settle, "MANY", 1)
+    assert host.settle() == 0
+    monkeypatch.setattr(trees, "walk", lambda *_: pytest.fail("walked"))
+    assert changes(host) == []
+    with pytest.raises(pytest.fail.Exception, match="walked"):
+        changes(host, deep=True)
+    (host.engine / "bin/server").chmod(0o755)
+    with pytest.raises(pytest.fail.Exception, match="walked"):
+        changes(host)
 
 
 def test_few_bytes_are_read(host: TreesHost, monkeypatch: pytest.MonkeyPatch) -> None:

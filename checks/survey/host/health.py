@@ -236,8 +236,9 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `units`, names; `asks`, of each instance `name`, `unit`, `at`, `key`, `probe` and its `body`, `counts`
-            (the path of what it counts), `names`, `progress` and `busy` of that, and `patterns` of its log; `seconds` for an
-            answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has taken out.
+            (the path of what it counts), `names`, `progress` and `busy` of that, and `patterns` of its log; `seconds`
+            for an answer; `smi`, what nvidia-smi is asked; `lock`; `out`, the folder of those that the gateway has
+            taken out.
     """
     until = time.monotonic() + asked["seconds"]
     there = units(asked["units"])

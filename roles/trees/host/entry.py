@@ -11,7 +11,7 @@ from pathlib import Path
 # A mode may be as it should be, and these let others in all the same, or a program do more.
 RIGHTS = ("security.capability", "system.posix_acl_access", "system.posix_acl_default")
 MANY = 2000  # entries, from which on a pass of find(1) is quicker than a walk
-LISTED = "%y %i %s %m %U %G %T@ %C@ %P %l\\0"
+TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ %P %l\\0"
 
 Entry = tuple[str, int, int, int, int, int, int, int, str]
 """Kind (f, d, l or ?), inode, size, mode, user, group, mtime and ctime in ns, and SHA-256 or where the link leads."""
@@ -77,18 +77,17 @@ def rights(path: Path, kind: str) -> list[str]:
 
 
 def glance(tree: Path, loose: tuple[str, ...] = ()) -> str:
-    """SHA-256 of what one pass of find(1) tells of a tree, times of its folders included; empty where it tells nothing.
+    """SHA-256 of what one pass of find(1) tells of a tree, times of its folders included; empty where that fails.
 
     As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise nobody
     knows: something may have come and gone in a folder, or the folder may list what it has in another order.
     """
     import subprocess  # here: few hosts have a tree that is so large, and importing it takes as long as looking does
 
-    top = (*seen(tree.lstat()), *rights(tree, "d"))
     left = (word for name in loose for word in ("-path", f"./{name}", "-prune", "-o"))
-    words = ("/usr/bin/find", ".", "-mindepth", "1", *left, "-printf", LISTED)
+    words = ("/usr/bin/find", ".", "-path", ".", "-printf", TOP, "-o", *left, "-printf", LISTED)
     try:
         told = subprocess.run(words, cwd=tree, env={"LC_ALL": "C"}, stdin=-3, capture_output=True, check=False)
     except OSError:
         return ""
-    return "" if told.returncode or told.stderr else hashlib.sha256(repr(top).encode() + told.stdout).hexdigest()
+    return "" if told.returncode or told.stderr or rights(tree, "d") else hashlib.sha256(told.stdout).hexdigest()
