@@ -177,3 +177,23 @@ def test_the_command_that_sets_cards_is_told(line: str, said: str) -> None:
 )
 def test_what_is_done_to_ours_is_told_from_what_is_read(line: str, touched: bool) -> None:
     assert doing.touches(line, ABOUT, BOX.roots.software) == touched
+
+
+@pytest.mark.parametrize(
+    ("lines", "touched"),
+    [
+        (["cd /srv/models", "rm -rf x"], ["rm -rf x"]),
+        (["cd /srv/models || exit 1", "for f in *; do", "truncate -s 0 $f.old", "done"], ["truncate -s 0 $f.old"]),
+        (["cd /srv/models", "for f in *; do", "rm old", "done"], ["rm old"]),
+        (["cd /srv/models", "cd sub", "tar xf /backup/x.tar"], ["tar xf /backup/x.tar"]),
+        (["cd /srv/models", "cd /var/backups", "rm -rf x"], []),
+        (["cd /srv/models", "cd -", "rm -rf x"], []),
+        (["(cd /srv/models; ls)", "rm -rf x"], []),
+        (["pushd /srv/models", "ls", "popd", "rm -rf x"], []),
+        (["cd /srv/models", "sha256sum * > /tmp/sums", "rm /tmp/sums", "du -sh . # rm x"], []),
+        (["cd /srv/models", "rm /srv/models/x"], ["rm /srv/models/x"]),
+    ],
+)
+def test_where_a_script_has_gone_its_next_lines_are(lines: list[str], touched: list[str]) -> None:
+    said = [*(("one", line) for line in lines), ("other", "rm -rf x")]
+    assert [line for _, line in doing.touching(said, ABOUT, BOX.roots.software)] == touched

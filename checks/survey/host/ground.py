@@ -64,15 +64,19 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
 def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list[str]) -> Iterator[dict[str, str]]:
     """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
     scripts: set[str] = set()
+    said: set[tuple[Path, str]] = set()
     for path, text in jobs.lines():
         if str(path) in quiet:
             continue
-        scripts.update(jobs.named(text))
+        # itself, too: what cron.daily and the like have is scripts
+        scripts.update(jobs.named(text), [str(path)])
         # what is named to logrotate is rotated
         rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
         if doing.touches(text, about, software) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
+            said.add((path, text))
             yield jobs.told(path, text)
-    yield from (jobs.told(path, text) for path, text in jobs.within(scripts) if doing.touches(text, about, software))
+    further = doing.touching(jobs.within(scripts), about, software)
+    yield from (jobs.told(path, text) for path, text in further if (path, text) not in said)
 
 
 def _cleans(line: str, guarded: list[str]) -> bool:
