@@ -64,25 +64,27 @@ STAGES = {
         all_only=True,
     ),
 }
+# For tests that fetch gigabytes or compile for cards: seconds, beside those of pyproject.toml
+LONG = ["--timeout=7200", "-o", "faulthandler_timeout=9000"]
 # Asked for by name alone.
 PROOFS = {
     "gpu": Stage(
         "a machine with a card, broken in every way that a check must notice",
         "10 min",
         "a card, its driver and a CUDA toolkit; or --host",
-        ([["pytest", "-s", "-v", "--no-header", "tests/gpu"]],),
+        ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/gpu"]],),
     ),
     "dkms": Stage(
         "Debian's own driver, really compiled, and a kernel that it does not compile for",
         "10 min",
         "root, 350 MB from Debian's archive",
-        ([["pytest", "-v", "--no-header", "tests/dkms"]],),
+        ([["pytest", "-v", "--no-header", *LONG, "tests/dkms"]],),
     ),
     "vllm": Stage(
         "vLLM's locked closures: one in an environment of a throwaway host, imported; in each, command lines judged",
         "10 min, and what 4 GB take to fetch",
         "root, 18 GB of disk, a CPython 3.10, cc and nm",
-        ([["pytest", "-s", "-v", "--no-header", "tests/vllm"]],),
+        ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/vllm"]],),
     ),
 }
 ALL = Stage(

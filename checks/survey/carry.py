@@ -18,7 +18,21 @@ from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *("common", "threads", "code", "net", "web", "asking", "tracing", "dpkg", "leads", "doing", "jobs", "runas"),
+    *(
+        "common",
+        "threads",
+        "code",
+        "net",
+        "web",
+        "asking",
+        "tracing",
+        "dpkg",
+        "leads",
+        "doing",
+        "jobs",
+        "runas",
+        "scripts",
+    ),
     *("commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot", "filters"),
     "places",
 )

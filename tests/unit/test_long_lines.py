@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.ground import ours
-from checks.survey.host import doing, jobs
+from checks.survey.host import doing, jobs, scripts
 from tests.unit.samples import instance, rig
 
 BOX = rig(instance())
@@ -180,20 +180,58 @@ def test_what_is_done_to_ours_is_told_from_what_is_read(line: str, touched: bool
 
 
 @pytest.mark.parametrize(
-    ("lines", "touched"),
+    ("script", "changed"),
     [
-        (["cd /srv/models", "rm -rf x"], ["rm -rf x"]),
-        (["cd /srv/models || exit 1", "for f in *; do", "truncate -s 0 $f.old", "done"], ["truncate -s 0 $f.old"]),
-        (["cd /srv/models", "for f in *; do", "rm old", "done"], ["rm old"]),
-        (["cd /srv/models", "cd sub", "tar xf /backup/x.tar"], ["tar xf /backup/x.tar"]),
-        (["cd /srv/models", "cd /var/backups", "rm -rf x"], []),
-        (["cd /srv/models", "cd -", "rm -rf x"], []),
-        (["(cd /srv/models; ls)", "rm -rf x"], []),
-        (["pushd /srv/models", "ls", "popd", "rm -rf x"], []),
-        (["cd /srv/models", "sha256sum * > /tmp/sums", "rm /tmp/sums", "du -sh . # rm x"], []),
-        (["cd /srv/models", "rm /srv/models/x"], ["rm /srv/models/x"]),
+        ("cd /srv/models\nrm -rf x", "rm -rf x"),
+        ("cd /srv/models || exit 1\nfor f in *; do\nrm old\ndone", "rm old"),
+        ("cd /srv/models\ncd sub\ntar xf /backup/x.tar", "tar xf /backup/x.tar"),
+        ("cd /srv/models\nn=$(ls | wc -l)\nrm -rf old", "rm -rf old"),
+        ("cd /srv/models/$(date +%F)\nrm -rf *", "rm -rf *"),
+        ("cd /srv/models\necho 'done :)'\nrm -rf x", "rm -rf x"),
+        ("rm /srv/models/x; cd /srv/models\nrm -rf sub", "rm -rf sub"),
+        ("if cd /srv/models; then\nfind . -name x -delete\nfi", "find . -name x -delete"),
+        ("cd /srv/models\nls | xargs -n1 rm -rf", "ls | xargs -n1 rm -rf"),
+        ("cd /srv/models\nsed -i s/a/b/ config.json", "sed -i s/a/b/ config.json"),
+        ("cd /srv/models\ndd if=/dev/zero of=x", "dd if=/dev/zero of=x"),
+        ("cd /srv/models\nsudo rm x 2>/dev/null", "sudo rm x 2>/dev/null"),
+        ("cd /srv/models\nrm \\\n-rf \\\nx", "rm  -rf  x"),
+        ("cd /srv/models\ndate > stamp", "date > stamp"),
+        # it goes elsewhere, or somebody else goes there
+        ("cd /srv/models\ncd /var/backups\nrm -rf x", ""),
+        ("cd /srv/models\ncd -\nrm -rf x", ""),
+        ("cd /srv/models\ncd ../../tmp\nrm -rf x", ""),
+        ("(cd /srv/models; ls)\nrm -rf x", ""),
+        ("(cd /srv/models; rm x)\nrm -f a", ""),
+        ("cd /srv/models; rm x; cd /tmp\nrm -f a", ""),
+        ("pushd /srv/models\nls\npopd\nrm -rf x", ""),
+        ("look() {\ncd /srv/models\nls\n}\nrm -rf x", ""),
+        ("ssh nas 'cd /srv/models && ls -l'\nrm -f stamp", ""),
+        ("echo 'now cd /srv/models and look'\ntouch done", ""),
+        # to read is no harm, nor what is written elsewhere
+        ("cd /srv/models\nsha256sum * > /tmp/sums 2>&1\nrm /tmp/sums\ndu -sh . # rm x", ""),
+        ("cd /srv/models\nrsync -a . \\\nbackup@nas:/models/", ""),
+        ("cd /srv/models\ncp -a x /backup/ 2>/dev/null", ""),
+        ("cd /srv/models\ndu -s * | awk '$1 > 1000000 {print $2}'", ""),
+        ("cd /srv/models\n[[ $a > 90 ]] && logger x\necho 'models -> nas'", ""),
+        ("cd /srv/models\ncommand -v wget >/dev/null || exit 1\necho 'install broken' | mail root", ""),
+        ("cd /srv/models\ncat << END > /tmp/x\nrm old files\nEND\nls", ""),
+        # by themselves they are what others are, and are told as those
+        ("rm x", ""),
+        ("cd /srv/models && rm x", ""),
     ],
 )
-def test_where_a_script_has_gone_its_next_lines_are(lines: list[str], touched: list[str]) -> None:
-    said = [*(("one", line) for line in lines), ("other", "rm -rf x")]
-    assert [line for _, line in doing.touching(said, ABOUT, BOX.roots.software)] == touched
+def test_where_a_script_has_gone_its_next_lines_are(script: str, changed: str) -> None:
+    said = [*(("one", line) for line in script.split("\n")), ("other", "rm -rf x")]
+    assert [line for _, line in scripts.carried(said, ABOUT)] == ([changed] if changed else [])
+
+
+@pytest.mark.parametrize("part", ["cd /srv/models;", "(", "rm x ", "a>", "'", "\\", "x=$(", "<<"])
+def test_a_script_of_long_lines_takes_as_long_as_it_is(part: str) -> None:
+    def took(times: int) -> float:
+        said = [("one", "cd /srv/models"), *(("one", part * (scripts.LONGEST // len(part))) for _ in range(times))]
+        began = time.process_time()
+        list(scripts.carried([*said, ("one", part * 1_000_000)], ABOUT))
+        return time.process_time() - began
+
+    took(1)
+    assert took(20) < 60 * max(took(2), 0.002)

@@ -73,6 +73,40 @@ def test_a_tree_that_changes_while_it_is_recorded_has_no_glance(
     assert all("glance" not in path.read_text() for path in host.record(host.engine).parent.iterdir())
 
 
+def noted(host: TreesHost, tree: Path) -> bool:
+    return '"glance":"' in host.record(tree).read_text()
+
+
+def test_a_tree_without_a_glance_that_fits_gets_one_when_anything_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    assert host.settle() == 0
+    assert not noted(host, host.engine)
+    monkeypatch.setattr(settle, "MANY", 4)
+    assert host.settle() == 0
+    assert noted(host, host.engine)
+    before = host.record(host.engine).read_text()
+    (host.engine / "bin/new").touch()
+    (host.engine / "bin/new").unlink()
+    assert host.settle() == 0
+    assert noted(host, host.engine)
+    assert host.record(host.engine).read_text() != before
+    assert host.pending() == []
+
+
+def test_a_folder_that_lets_others_in_by_a_list_has_no_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(settle, "MANY", 4)
+    # one that came after modes had been given back
+    rights = settle.rights
+    monkeypatch.setattr(settle, "closed", lambda *_: None)
+    monkeypatch.setattr(settle, "rights", lambda path, kind: ["acl"] if path.name == "bin" else rights(path, kind))
+    assert host.settle() == 0
+    assert not noted(host, host.engine)
+    assert noted(host, host.tools)
+
+
 def test_the_programs_run_alone_as_a_host_gets_them(host: TreesHost) -> None:
     assert host.run("look").stdout == ""
     (host.engine / "bin/liba.so.1").write_bytes(b"x")

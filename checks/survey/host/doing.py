@@ -7,8 +7,7 @@ an expression with a gap in it begins anew at each word that it may begin with, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from checks.survey.host import leads
 
@@ -38,7 +37,6 @@ FINDS = re.compile(r"-(?:delete|exec)\b")
 EDITS, IN_PLACE = re.compile(r"\bsed\b"), re.compile("-i")
 ASKED, READS = re.compile(r"\bsystemctl$"), re.compile(r"status|show|cat|is-|list-")
 WORD = re.compile(r"\S+")
-T = TypeVar("T")
 REMARK = re.compile(r"\s#.*")
 
 
@@ -71,38 +69,20 @@ def sets_cards(text: str) -> str:
     return ""
 
 
-def touching(said: Iterable[tuple[T, str]], about: re.Pattern[str], software: str) -> Iterator[tuple[T, str]]:
-    """Those lines of scripts that change what is ours, run it or stop it: where one goes, the next ones are.
-
-    Args:
-        said: Script and line, those of a script in a row.
-        about: What words about us look like; no match of it has a space in it.
-        software: The folder of our engines.
-    """
-    script, here = None, False
-    for path, line in said:
-        if path != script:
-            script, here = path, False
-        if touches(line, about, software) or (here and leads.reaches(REMARK.sub("", line, count=1), about, here)[0]):
-            yield path, line
-        if here or about.search(line):
-            here = leads.reaches(REMARK.sub("", line, count=1), about, here)[1]
-
-
 def touches(line: str, about: re.Pattern[str], software: str) -> bool:
-    """Whether a line by itself changes what is ours, runs it or stops it; to read it is no harm.
+    """Whether a line changes what is ours, runs it or stops it; to read it is no harm.
 
     Args:
         line: Without its end.
-        about: As for `touching`.
-        software: As for it.
+        about: What words about us look like; no match of it has a space in it.
+        software: The folder of our engines.
     """
     named = [one.span() for one in about.finditer(line)]
     if named:
         first, last = named[0][1], named[-1][0]
         if any(at <= last for at in _changes(line)) or FINDS.search(line, first):
             return True
-        if leads.reaches(REMARK.sub("", line, count=1), about)[0]:
+        if leads.reaches(REMARK.sub("", line, count=1), about):
             return True
     return any(_runs(word[0], f"{software}/") for word in WORD.finditer(line))
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common, doing, jobs
+from checks.survey.host import common, doing, jobs, scripts
 
 PROC = Path("/proc")
 ETC = Path("/etc")
@@ -63,20 +63,21 @@ def _held(locks: Path) -> Iterator[dict[str, object]]:
 
 def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list[str]) -> Iterator[dict[str, str]]:
     """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
-    scripts: set[str] = set()
-    said: set[tuple[Path, str]] = set()
+    started: set[str] = set()
+    own: set[str] = set()
     for path, text in jobs.lines():
         if str(path) in quiet:
             continue
-        # itself, too: what cron.daily and the like have is scripts
-        scripts.update(jobs.named(text), [str(path)])
+        started.update(jobs.named(text))
+        own.add(str(path))
         # what is named to logrotate is rotated
         rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
         if doing.touches(text, about, software) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
-            said.add((path, text))
             yield jobs.told(path, text)
-    further = doing.touching(jobs.within(scripts), about, software)
-    yield from (jobs.told(path, text) for path, text in further if (path, text) not in said)
+    yield from (jobs.told(path, text) for path, text in jobs.within(started) if doing.touches(text, about, software))
+    # what cron.daily and the like have is scripts itself
+    further = scripts.carried((*jobs.within(started), *jobs.within(own)), about)
+    yield from (jobs.told(path, text) for path, text in further if not doing.touches(text, about, software))
 
 
 def _cleans(line: str, guarded: list[str]) -> bool:

@@ -124,7 +124,8 @@ def asking(ask: dict[str, Any], key: str, until: float) -> Any:
         asked.join(max(0.0, until - time.monotonic()))
         last = first
         # who has answered computes; what it makes a second is waited for where it makes something and counts that
-        resting = token["status"] == 200 and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
+        quick = token["status"] == 200 and took[0] < APART
+        resting = quick and (not ask["names"] or idle(first[0], tuple(ask["busy"])))
         if ask["counts"] and not resting:
             time.sleep(max(0.0, min(APART, until - time.monotonic() - 0.1) - (time.monotonic() - looked)))
             last = counted()

@@ -24,15 +24,14 @@ GIT_READS = re.compile(
 GIT_VALUES = frozenset({"-C", "-c", "-b", "-o", "--branch", "--depth", "--origin", "--git-dir"})
 
 
-def reaches(line: str, about: re.Pattern[str], here: bool = False) -> tuple[bool, bool]:
-    """Whether a command copies to what is ours, or goes there and then changes something by a relative name; and
-    whether its shell is there afterwards.
+def reaches(line: str, about: re.Pattern[str]) -> bool:
+    """Whether a command copies to what is ours, or goes there and then changes something by a relative name.
 
     Args:
         line: Without its end, and without a remark.
         about: What words about us look like.
-        here: Whether its shell is there before.
     """
+    here = False
     for command in COMMANDS.finditer(line):
         given, printed = _words(command[0])
         program, words = _program(given)
@@ -45,9 +44,9 @@ def reaches(line: str, about: re.Pattern[str], here: bool = False) -> tuple[bool
         else:
             leads = LEADS[program](words) if program else []
             if any(map(about.search, leads)) or (here and any(map(relative, (*leads, *printed)))):
-                return True, here
+                return True
         here = here and ")" not in command[0]
-    return False, here
+    return False
 
 
 def relative(word: str) -> bool:

@@ -80,7 +80,7 @@ class Host:
 
     def recorded(self, tree: Path) -> dict[str, Entry] | None:
         """What is recorded of a tree; None where there is no record that the ledger knows."""
-        return entries(self.text(tree))
+        return entries_of(self.text(tree))
 
     def judged(self, tree: Path) -> Path:
         """Where the job that has made a tree has left what it saw of each file."""
@@ -137,7 +137,7 @@ class Host:
         return {row[1]: row[2] for row in rows if len(row) == 3}
 
 
-def entries(text: bytes | None) -> dict[str, Entry] | None:
+def entries_of(text: bytes | None) -> dict[str, Entry] | None:
     """What a record says; None where it is none."""
     try:
         return {name: (*one,) for name, one in json.loads(text or b"")["entries"].items()}
@@ -193,7 +193,7 @@ def pending(host: Host) -> Iterator[tuple[str, str, str]]:
         text = host.text(tree)
         if as_at_a_glance(tree, kind, text):
             continue
-        recorded = entries(text)
+        recorded = entries_of(text)
         if recorded is None:
             yield "unrecorded", str(tree), ""
             continue

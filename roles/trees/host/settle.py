@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .entry import MANY, Entry, content, glance, kind_of, rights, seen, walk
-from .look import LOOSE, Host, differences, pending
+from .look import LOOSE, Host, as_at_a_glance, differences, entries_of, pending
 from .prove import unproven
 
 NOTED = 5  # of a tree; more than that is no help to anybody
@@ -30,9 +30,16 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     Raises:
         Unfit: it has other bytes than were installed.
     """
-    loose, before = LOOSE.get(kind, ()), host.recorded(tree)
+    loose, text = LOOSE.get(kind, ()), host.text(tree)
+    if as_at_a_glance(tree, kind, text):
+        return
+    before = entries_of(text)
+    shown = glance(tree, loose) if len(before or ()) >= MANY else ""
     found = list(differences(tree, kind, before)) if before is not None else []
     if before is not None and not found:
+        # what has come and gone in a folder, or a record from before there were glances
+        if shown and shown == glance(tree, loose):
+            host.write(tree, before, shown)
         return
     if kind == "texts":
         before = None
@@ -51,6 +58,8 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     for name, state in walk(tree, loose):
         known = hashed.get((name, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
         entries[name] = (*seen(state), known or content(tree / name, kind_of(state)))
+        if shown and stat.S_ISDIR(state.st_mode) and rights(tree / name, "d"):
+            shown = ""
     if before is None:
         wrong = unproven(tree, kind, entries, host)
     else:
