@@ -100,6 +100,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server has closed it."""
+        self.closes = True
         if self._done and not self._done.done():
             self._done.set_exception(exc or ConnectionError("the server closes before its answer has ended"))
 
@@ -161,13 +162,22 @@ async def _stream(
         request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         # a connection is part of the first request of a stream alone
         started = time.perf_counter()
-        wire = wire or await _open(asked, context)
-        made.append((started, await wire.ask(request)))
+        try:
+            pieces = await wire.ask(request) if wire else []
+        except OSError:
+            # llama.cpp says that it keeps a connection, and ends it after a stream: clients ask again, as OpenAI's do
+            if wire and wire.pieces:
+                raise
+            pieces = []
+        if not pieces:
+            wire = await _open(asked, context)
+            pieces = await wire.ask(request)
+        made.append((started, pieces))
         # a server may have ended it with its answer, as engines do after some
-        if not asked.kept or wire.closes:
+        await asyncio.sleep(asked.pause)
+        if wire and (not asked.kept or wire.closes):
             wire.transport.close()
             wire = None
-        await asyncio.sleep(asked.pause)
     if wire:
         wire.transport.close()
     return made

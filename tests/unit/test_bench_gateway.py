@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -45,6 +47,30 @@ def test_the_stand_in_keeps_its_pace_and_the_client_sees_it(engine: Asked) -> No
             assert one.first_s >= 0.019
             assert sum(one.gaps_s) == pytest.approx(0.09, abs=0.03)
             assert one.total_s >= one.first_s + sum(one.gaps_s)
+
+
+class Ends(socketserver.StreamRequestHandler):
+    """Says that it keeps a connection, and ends it after one answer, as llama.cpp does after a stream."""
+
+    def handle(self) -> None:
+        length = 0
+        while line := self.rfile.readline().strip().lower():
+            if line.startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+        self.rfile.read(length)
+        event = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=5, max=100\r\n\r\n"
+        self.wfile.write(head + b"%x\r\n%s\r\n" % (len(event), event))
+        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_a_kept_connection_that_a_server_ends_after_its_answer_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with socketserver.ThreadingUnixStreamServer(str(path), Ends) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        done = put_on(Asked(Place(str(path)), REAL, streams=2, seconds=0.3, tokens=1))
+        server.shutdown()
+    assert len(parse(done.stdout).requests) > 2, done.stderr
 
 
 def test_what_is_not_streamed_comes_at_once_and_large_bodies_are_read(engine: Asked) -> None:
