@@ -19,10 +19,11 @@ from lab.machine import Unsupported
 @click.option("--layer", type=click.Path(exists=True, file_okay=False), help="A compiled engine, as a host layer.")
 @JSON
 def monitoring(release: str, rounds: int, seconds: float, layer: str | None, file: str | None) -> None:
-    """Time an instance while its box is asked every five seconds, and while it is not, on a throwaway host.
+    """Time an instance while its box is asked four times a second, and while it is not, on a throwaway host.
 
-    This machine asks as Prometheus does: node exporter, the gateway, and the engine through it. Needs root and some
-    five minutes; on a machine that does other work, what a look takes of the processor says more than tokens a second.
+    This machine asks as Prometheus does: node exporter, the gateway, and the engine through it. What it costs to be
+    asked every five seconds is a twentieth of that. Needs root and some five minutes; on a machine that does other
+    work, what a look takes of the processor says more than tokens a second.
     """
     from bench import fronted, scraped
 
