@@ -162,13 +162,14 @@ async def _stream(
         request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         # a connection is part of the first request of a stream alone
         started = time.perf_counter()
+        pieces: list[tuple[float, bytes]] = []
         try:
-            pieces = await wire.ask(request) if wire else []
+            if wire:
+                pieces = await wire.ask(request)
         except OSError:
             # llama.cpp says that it keeps a connection, and ends it after a stream: clients ask again, as OpenAI's do
             if wire and wire.pieces:
                 raise
-            pieces = []
         if not pieces:
             wire = await _open(asked, context)
             pieces = await wire.ask(request)

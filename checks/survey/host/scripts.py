@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from checks.survey.host import leads
@@ -86,16 +85,16 @@ class Shell:
         return any(map(leads.relative, (*command.printed, *_changed(program, [*given, *(["x"] if fed else [])]))))
 
 
-@dataclass
 class Command:
-    """A simple one, as it is read."""
+    """A simple one, as it is read. (No dataclass: importing those takes a host as long as many a look.)"""
 
-    names: list[str] = field(default_factory=list)
-    printed: list[str] = field(default_factory=list)
-    """Files that it prints to."""
-    text: str = ""
-    """What ends a text of the script that it reads."""
-    sign: str = ""
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.printed: list[str] = []
+        """Files that it prints to."""
+        self.text = ""
+        """What ends a text of the script that it reads."""
+        self.sign = ""
 
     def takes(self, word: str) -> None:
         """Read a word."""
