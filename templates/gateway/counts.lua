@@ -72,6 +72,11 @@ function counts.count(name, by)
   shared:incr("total " .. name, by or 1, 0)
 end
 
+-- How many of these there have been in this minute, with this one.
+function counts.minute(name)
+  return shared:incr(("minute %d %s"):format(ngx.time() / 60, name), 1, 0, 120)
+end
+
 -- Names that begin so, without that beginning, each with its number.
 function counts.beginning(prefix)
   local found = {}

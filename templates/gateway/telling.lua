@@ -11,6 +11,19 @@ local telling = {}
 local LINE = '{"time":%s,"client":%s,"listener":%s,"key":%s,"model":%s,"instance":%s,"status":%d,"first":%s,'
   .. '"duration":%s,"prompt_tokens":%s,"completion_tokens":%s,"sent":%s}'
 
+-- Lines a minute of requests that an instance has had, and of all others: whoever asks could fill the disk else.
+local SERVED, REFUSED = 6000, 600
+
+-- Whether there is room for a line; the first time in a minute that there is none, the journal has it.
+local function room(served)
+  local most, of = served and SERVED or REFUSED, served and "reach an instance" or "reach none"
+  local number = counts.minute(of)
+  if number == most + 1 then
+    ngx.log(ngx.ERR, "over ", most, " requests that ", of, " in a minute: its others are in /metrics alone")
+  end
+  return number <= most
+end
+
 local function quoted(value)
   return value and value ~= "" and cjson.encode(value) or "null"
 end
@@ -21,12 +34,14 @@ function telling.log()
   local request = requests.finish() or { held = {} }
   counts.give(request)
   local status = tonumber(var.status) or 0
-  var.rw_line = LINE:format(
-    quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.server_name), quoted(var.rw_name),
-    quoted(request.asked), quoted(request.instance), status,
-    request.first and ("%.3f"):format(request.first) or "null", var.request_time, request.prompt or "null",
-    request.completion or "null", var.bytes_sent
-  )
+  if room(request.instance) then
+    var.rw_line = LINE:format(
+      quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.server_name), quoted(var.rw_name),
+      quoted(request.asked), quoted(request.instance), status,
+      request.first and ("%.3f"):format(request.first) or "null", var.request_time, request.prompt or "null",
+      request.completion or "null", var.bytes_sent
+    )
+  end
   counts.count(("requests %d %s %s"):format(status, request.instance or "", request.model or ""))
   if request.instance then
     counts.count("prompt_tokens " .. request.instance, request.prompt or 0)

@@ -258,3 +258,23 @@ async def who_has_large_bodies_under_way_keeps_nobody_elses_out(world: World) ->
         for _, writer in waiting:
             writer.transport.abort()
     await idle(world)
+
+
+async def who_is_refused_again_and_again_does_not_fill_the_disk(world: World) -> None:
+    async def refused(times: int) -> None:
+        asked = b"GET /v1/nothing HTTP/1.1\r\nHost: a\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(asked * (times - 1) + asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        said = await asyncio.wait_for(reader.read(), 20)
+        assert said.count(b"HTTP/1.1 404 ") == times
+        writer.close()
+
+    # more than two minutes' share, whatever minute it is
+    for _ in range(15):
+        await refused(100)
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    await until(lambda: world.lines()[-1]["status"] == 200)
+    assert 600 <= sum(line["status"] == 404 for line in world.lines()) <= 1200
+    assert "in a minute: its others are in /metrics alone" in world.stderr()
+    metrics = (await world.admin("GET /metrics"))[1]
+    assert b'requests_total{status="404",instance="",model=""} 1500' in metrics
