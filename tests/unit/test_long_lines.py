@@ -225,6 +225,33 @@ def test_where_a_script_has_gone_its_next_lines_are(script: str, changed: str) -
     assert [line for _, line in scripts.carried(said, ABOUT)] == ([changed] if changed else [])
 
 
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        ("D=/srv/models\nrm -rf $D/x", "rm -rf /srv/models/x"),
+        ("export D='/srv/models'\nrm -rf \"${D}\"/x", 'rm -rf "/srv/models"/x'),
+        ("readonly D=/srv\nM=$D/models; rm -rf ${M%/}/x", "M=/srv/models; rm -rf /srv/models/x"),
+        ("M=/srv/models\nO=$M/old\nfind $O -delete", "find /srv/models/old -delete"),
+        ("if [ $1 ]; then M=/srv/models; fi\nrm $M/*", "rm /srv/models/*"),
+        # what it was set to before, or in another script, is not what it is
+        ("M=/srv/models\nM=/home/me/old/x\nrm -rf $M", ""),
+        ("rm -rf $M\nM=/srv/models", ""),
+        ("M=/srv/models\ndu -s $M", ""),
+        ("M=/srv/models\nrm -rf $MORE ${N}", ""),
+        ("T=/aB3xQ9\nM=/srv/models\ncurl $T > $M", "curl $T > /srv/models"),
+    ],
+)
+def test_a_variable_is_what_it_was_set_to(script: str, seen: str) -> None:
+    said = [*(("one", line) for line in script.split("\n")), ("other", "rm -rf $M $D")]
+    found = [line for _, line in scripts.meant(said, ABOUT) if doing.touches(line, ABOUT, "/opt/rigwright")]
+    assert found == ([seen] if seen else [])
+
+
+def test_variables_that_hold_each_other_do_not_grow() -> None:
+    said = [("one", "A=/srv/models"), *(("one", "A=$A$A$A$A$A$A$A$A") for _ in range(1000)), ("one", "A=/srv/models"), ("one", "$A" * 2000)]
+    assert max(len(line) for _, line in scripts.meant(said, ABOUT)) < 3 * scripts.LONGEST
+
+
 @pytest.mark.parametrize("part", ["cd /srv/models;", "(", "rm x ", "a>", "'", "\\", "x=$(", "<<"])
 def test_a_script_of_long_lines_takes_as_long_as_it_is(part: str) -> None:
     def took(times: int) -> float:

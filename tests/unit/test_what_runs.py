@@ -98,10 +98,15 @@ def found_jobs() -> list[str]:
 def test_what_a_job_starts_is_looked_into(write: Write, tmp_path: Path) -> None:
     night = write("night", "#!/bin/sh\n# systemctl stop rigwright.target\nsystemctl stop rigwright.target\n")
     write("data", "systemctl stop rigwright.target\n")
-    write("etc/cron.d/x", f"0 3 * * * root test -x /bin/sh && {night} {tmp_path}/data\n")
+    # a shell obeys what can be run and is no program
+    bare = write("bare", "U=rigwright-chat\nsystemctl stop $U\n")
+    bare.chmod(0o755)
+    write("program", "\x7fELF\0\nsystemctl stop rigwright.target\n").chmod(0o755)
+    write("etc/cron.d/x", f"0 3 * * * root test -x /bin/sh && {night} {tmp_path}/data; {bare}; {tmp_path}/program\n")
     write("etc/udev/rules.d/9.rules", 'ACTION=="add", RUN+="/usr/bin/systemctl restart rigwright-chat.service"\n')
     assert found_jobs() == [
         'ACTION=="add", RUN+="/usr/bin/systemctl restart rigwright-chat.service"',
+        "systemctl stop rigwright-chat",
         "systemctl stop rigwright.target",
     ]
 

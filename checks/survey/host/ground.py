@@ -65,7 +65,7 @@ def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list
     """Lines that change what is ours, where something of the host's obeys them, and in scripts that those start."""
     started: set[str] = set()
     own: set[str] = set()
-    for path, text in jobs.lines():
+    for path, text in scripts.meant(jobs.lines(), about):
         if str(path) in quiet:
             continue
         started.update(jobs.named(text))
@@ -74,9 +74,10 @@ def _jobs(about: re.Pattern[str], software: str, quiet: list[str], guarded: list
         rotated = any(part.startswith("logrotate") for part in path.parts) and about.search(text)
         if doing.touches(text, about, software) or rotated or ("tmpfiles.d" in path.parts and _cleans(text, guarded)):
             yield jobs.told(path, text)
-    yield from (jobs.told(path, text) for path, text in jobs.within(started) if doing.touches(text, about, software))
+    within = [*scripts.meant(jobs.within(started), about)]
+    yield from (jobs.told(path, text) for path, text in within if doing.touches(text, about, software))
     # what cron.daily and the like have is scripts itself
-    further = scripts.carried((*jobs.within(started), *jobs.within(own)), about)
+    further = scripts.carried((*within, *scripts.meant(jobs.within(own), about)), about)
     yield from (jobs.told(path, text) for path, text in further if not doing.touches(text, about, software))
 
 

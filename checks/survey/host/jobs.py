@@ -65,11 +65,17 @@ def files(places: Iterable[Path]) -> Iterator[Path]:
 def within(paths: Iterable[str], *, whole: bool = False) -> Iterator[tuple[Path, str]]:
     """The same of scripts; of files of whatever kind, and of all of them, where `whole`."""
     for path in sorted(paths)[:MANY]:
-        text = (common.read(path) or "") if whole else common.begin(path) if common.begin(path, 2) == "#!" else ""
+        text = (common.read(path) or "") if whole else common.begin(path) if _script(path) else ""
         for line in common.lines(text):
             said = line.strip()
             if said and not said.startswith("#"):
                 yield Path(path), said
+
+
+def _script(path: str) -> bool:
+    """Whether a shell obeys a file: it does without a first line that says so, too (execlp(3))."""
+    begun = common.begin(path, 128)
+    return begun[:2] == "#!" or bool(begun) and "\0" not in begun and (path[-3:] == ".sh" or os.access(path, os.X_OK))
 
 
 def named(line: str) -> set[str]:

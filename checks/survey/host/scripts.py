@@ -15,6 +15,11 @@ from typing import TypeVar
 from checks.survey.host import leads
 
 LONGEST = 4096  # characters of a line that is taken apart: each takes a microsecond
+# What is set, as far as a line shows it, and where what it was set to is meant
+GIVEN = re.compile(r"(?:^|(?<=[\s;&|(]))([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;&|()]*)")
+MEANT = re.compile(r"\$(?:(\w+)|\{(\w+)[^{}]*\})")
+ABOVE = re.compile(r"/(?:[a-z]+/?){0,2}")  # folders in which ours may be; what is secret is none
+SHORT, FEW = 256, 16  # characters of what is set, and places in a line: two that hold each other twice grow for ever
 # What stands before a command, or starts it as another one does
 BEFORE = frozenset(
     {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "sudo", "env", "nice", "ionice"}
@@ -112,6 +117,33 @@ class Command:
         if self.names and self.names[-1].isdigit():
             del self.names[-1]
         self.sign = sign
+
+
+def meant(said: Iterable[tuple[T, str]], about: re.Pattern[str]) -> Iterator[tuple[T, str]]:
+    """Lines with what a variable of the same script was last set to in its place, where that is or leads to ours.
+
+    Args:
+        said: Script and line, those of a script in a row.
+        about: What words about us look like.
+    """
+    script, known = None, dict[str, str]()
+    for path, line in said:
+        if path != script:
+            script, known = path, {}
+        if len(line) <= LONGEST:
+            for name, value in GIVEN.findall(line):
+                value = _filled(value.strip("\"'"), known)
+                known.pop(name, None)
+                if len(value) <= SHORT and (about.search(value) or ABOVE.fullmatch(value)):
+                    known[name] = value
+            line = _filled(line, known)
+        yield path, line
+
+
+def _filled(text: str, known: dict[str, str]) -> str:
+    if not known or "$" not in text:
+        return text
+    return MEANT.sub(lambda one: known.get(one[1] or one[2], one[0]), text, count=FEW)
 
 
 def _signs(line: str) -> Iterator[tuple[str, bool]]:
