@@ -75,7 +75,8 @@ def within(paths: Iterable[str], *, whole: bool = False) -> Iterator[tuple[Path,
 def _script(path: str) -> bool:
     """Whether a shell obeys a file: it does without a first line that says so, too (execlp(3))."""
     begun = common.begin(path, 128)
-    return begun[:2] == "#!" or bool(begun) and "\0" not in begun and (path[-3:] == ".sh" or os.access(path, os.X_OK))
+    text = bool(begun) and "\0" not in begun
+    return begun[:2] == "#!" or (text and (path[-3:] == ".sh" or os.access(path, os.X_OK)))
 
 
 def named(line: str) -> set[str]:
