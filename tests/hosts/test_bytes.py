@@ -39,7 +39,7 @@ def refused(host: Host, inventory: Path, what: str) -> None:
     assert (main_pid(host), served(host)) == (pid, True)
 
 
-@pytest.mark.parametrize("every", [False, True], ids=["some", "every"])
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.all_only)], ids=["some", "every"])
 def test_a_byte_flipped_in_any_file_is_refused(
     lab: Lab, converged: Host, tmp_path: Path, wheels: Path, every: bool, subtests: pytest.Subtests
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written
     assert host.run("ls /opt /etc/rigwright /srv 2>/dev/null || true").split() == ["/opt:", "/srv:"]
 
 
+@pytest.mark.all_only
 def test_a_key_of_the_operators_reaches_the_service_and_nothing_else(lab: Lab, converged: Host, tmp_path: Path) -> None:
     key = "rig-0123456789abcdef-secret"
     (tmp_path / "key").write_text(key + "\n")
@@ -140,6 +141,7 @@ def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -169,6 +171,7 @@ def test_an_empty_key_opens_nothing_and_is_replaced(lab: Lab, converged: Host, t
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_an_instance_that_is_still_loading_is_waited_for_and_not_started_again(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
