@@ -132,6 +132,7 @@ BAD = {
 }
 
 
+@pytest.mark.all_only
 def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     evil = Evil(lab, host, tmp_path / "box")

@@ -36,6 +36,7 @@ KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT, "tasks_max": 1234}}
 
 
+@pytest.mark.all_only
 def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_the_next_run(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
     assert red(inventory) == {"F03", "M05"}
 
 
+@pytest.mark.all_only
 def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Path, converged: Host) -> None:
     # of a package of the distribution's: another byte of the engine itself is refused before
     library = "/usr/lib/x86_64-linux-gnu/libgomp.so.1"
