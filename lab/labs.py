@@ -6,7 +6,8 @@ import fcntl
 import ipaddress
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -97,9 +98,14 @@ class Lab:
         machine.STATE.mkdir(parents=True, exist_ok=True)
         with open(machine.STATE / ".lock", "w") as lock:  # two at once would choose the same subnet or address
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return self._up(specs)
+            made = self._boot(specs)
+        # which others need not wait for
+        with _taken_down(made):
+            for host in made:
+                host.wait()
+        return made
 
-    def _up(self, specs: Sequence[HostSpec]) -> list[Host]:
+    def _boot(self, specs: Sequence[HostSpec]) -> list[Host]:
         if self.exists and not network.is_up(self.bridge):
             self.down()  # this machine was restarted since
         if not self.exists:
@@ -112,15 +118,9 @@ class Lab:
         )
         folder = self.folder / "hosts"
         made = [Host(s, folder / s.name, f"{self.bridge}-{s.name}", next(free), self.key) for s in specs]
-        try:
+        with _taken_down(made):
             for host in made:
                 host.boot(self.bridge, self.subnet)
-            for host in made:
-                host.wait()
-        except BaseException:
-            for host in made:
-                host.destroy()
-            raise
         return made
 
     def _make(self) -> None:
@@ -141,6 +141,17 @@ class Lab:
         cgroups.kill(self.cgroup)
         network.down(self.bridge)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def _taken_down(hosts: Sequence[Host]) -> Iterator[None]:
+    """Leave no host behind where something in the block fails."""
+    try:
+        yield
+    except BaseException:
+        for host in hosts:
+            host.destroy()
+        raise
 
 
 def all_labs() -> list[Lab]:

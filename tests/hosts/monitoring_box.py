@@ -65,6 +65,8 @@ def webhook(address: str) -> Iterator[Told]:
         server.server_close()
 
 
+INTERVAL = 5
+"""Seconds between two scrapes: before the next one nothing else is shown."""
 LAN = {"address": "0.0.0.0", "port": 8000, "keys": False}
 
 
@@ -73,7 +75,7 @@ def asks(lab: Lab, told: Told) -> dict[str, Any]:
     at = f"http://{lab.gateway}:{told.port}"
     receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
     allow = [f"{lab.gateway}/32"]
-    return {"allow": allow, "interval_s": 5, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
+    return {"allow": allow, "interval_s": INTERVAL, "size_gb": 1, "receivers": receivers, "dead_man": "dead"}
 
 
 def declared(lab: Lab, host: Host, told: Told, **server: object) -> dict[str, object]:
@@ -119,7 +121,7 @@ def until_shown(host: Host, lacking: str, meanwhile: Callable[[], object] = lamb
         return not found
 
     try:
-        until(look, "every panel that this host has something for shows it")
+        until(look, "every panel that this host has something for shows it", every=INTERVAL)
     except AssertionError as error:
         raise AssertionError(f"{error}: {found}") from None
 

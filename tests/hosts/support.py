@@ -125,12 +125,12 @@ def write_inventory(folder: Path, lab: Lab, host: Host, **rig: Any) -> Path:
     return path
 
 
-def until(condition: Callable[[], Any], what: str, limit: float = 120.0) -> Any:
-    """Wait for a condition and return what it returned."""
+def until(condition: Callable[[], Any], what: str, limit: float = 120.0, every: float = 0.1) -> Any:
+    """Wait for a condition and return what it returned; it is looked at anew after so many seconds."""
     deadline = time.monotonic() + limit
     while not (value := condition()):
         assert time.monotonic() < deadline, f"after {limit:.0f} s: not {what}"
-        time.sleep(0.1)
+        time.sleep(every)
     return value
 
 

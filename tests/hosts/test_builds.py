@@ -11,6 +11,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot
@@ -130,6 +132,7 @@ BAD = {
 }
 
 
+@pytest.mark.all_only
 def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     evil = Evil(lab, host, tmp_path / "box")
@@ -148,11 +151,25 @@ def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path
     assert host.run("ls /var/lib/rigwright/build") == ""
     assert deploy(evil.inventory, file=FILE).changed == []
 
-    for name, attack in BAD.items():
-        run = evil.deploy(attack)
+    leaves_nothing(evil, "a program that becomes root")
+
+
+def leaves_nothing(evil: Evil, *names: str) -> None:
+    """Assert that what builds leave is refused, and nothing of it is installed."""
+    before = evil.installed()
+    for name in names:
+        run = evil.deploy(BAD[name])
         assert (run.status, "the build left" in run.said) == (1, True), (name, run.said)
-        assert evil.installed() == [folder], name
-    # what was refused is in nobody's way
+        assert evil.installed() == before, name
+
+
+@pytest.mark.all_only
+def test_no_build_leaves_what_is_no_plain_file_and_what_was_refused_is_in_nobodys_way(
+    lab: Lab, boot: Boot, tmp_path: Path
+) -> None:
+    evil = Evil(lab, boot(), tmp_path / "box")
+    assert evil.deploy().status == 0
+    leaves_nothing(evil, *BAD)
     killed(evil)
     assert len(evil.installed()) == 2
 

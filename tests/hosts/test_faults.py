@@ -36,6 +36,7 @@ KILLING = Path(__file__).with_name("killing_deploy.py")
 CHANGED = {"chat": {"variant": "llamacpp/demo", "port": PORT, "tasks_max": 1234}}
 
 
+@pytest.mark.all_only
 def test_a_crash_between_writing_a_generation_and_activating_it_is_finished_by_the_next_run(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_host_that_cannot_become_the_rig_is_refused_before_anything_is_written
     assert host.run("ls /opt /etc/rigwright /srv 2>/dev/null || true").split() == ["/opt:", "/srv:"]
 
 
+@pytest.mark.all_only
 def test_a_key_of_the_operators_reaches_the_service_and_nothing_else(lab: Lab, converged: Host, tmp_path: Path) -> None:
     key = "rig-0123456789abcdef-secret"
     (tmp_path / "key").write_text(key + "\n")
@@ -140,6 +142,7 @@ def test_weights_placed_by_hand_are_taken_when_their_bytes_are_right(
     assert deploy(inventory).changed == []
 
 
+@pytest.mark.all_only
 def test_a_source_with_another_hash_is_refused_and_the_old_engine_serves_on(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -169,6 +172,7 @@ def test_an_empty_key_opens_nothing_and_is_replaced(lab: Lab, converged: Host, t
     assert red(inventory) == set()
 
 
+@pytest.mark.all_only
 def test_an_instance_that_is_still_loading_is_waited_for_and_not_started_again(
     lab: Lab, converged: Host, tmp_path: Path
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_the_next_one_finishes_it(
     assert red(inventory) == {"F03", "M05"}
 
 
+@pytest.mark.all_only
 def test_an_instance_that_does_not_start_any_more_fails_the_deploy(inventory: Path, converged: Host) -> None:
     # of a package of the distribution's: another byte of the engine itself is refused before
     library = "/usr/lib/x86_64-linux-gnu/libgomp.so.1"

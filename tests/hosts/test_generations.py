@@ -124,6 +124,7 @@ def test_a_plan_says_what_a_deploy_ends_and_takes_off(lab: Lab, converged: Host,
     assert red(one) == set()
 
 
+@pytest.mark.all_only
 def test_what_a_kept_generation_needs_stays_and_the_rest_goes(lab: Lab, converged: Host, tmp_path: Path) -> None:
     def turn(number: int) -> Path:
         key = tmp_path / f"key{number}"

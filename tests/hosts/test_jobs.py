@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
@@ -47,6 +49,7 @@ def test_a_lost_connection_is_made_again_and_the_job_watched_to_its_end(lab: Lab
     assert deploy(inventory, file=JOB).changed == []
 
 
+@pytest.mark.all_only
 def test_a_job_is_watched_on_while_a_package_has_systemd_start_anew(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     host = boot()
     # as libc6 does once it is upgraded; it answers nobody for a fifth of a second each time
@@ -55,6 +58,7 @@ def test_a_job_is_watched_on_while_a_package_has_systemd_start_anew(lab: Lab, bo
     assert status == 0, said
 
 
+@pytest.mark.all_only
 def test_a_job_that_has_not_gone_yet_is_waited_for(lab: Lab, boot: Boot, tmp_path: Path) -> None:
     """One whose controller was killed may be ending still when the next run comes."""
     host = boot()

@@ -89,6 +89,19 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         assert f"{SOURCE} is taken away until the next deploy" in said
         box.host.run("apt-get -qq update")
         nothing_came(box)
+    with subtests.test("other bytes under the same name"):
+        box.publish(old, refuses=("another-kernel",))
+        said = box.rig("deploy", status=1)
+        assert f"nvidia-kernel-open-dkms_{old}-1_amd64.deb is not the locked file" in said
+        nothing_came(box)
+
+
+@pytest.mark.all_only
+@one_release("debian-13")
+def test_what_is_another_driver_or_in_its_way_is_refused(
+    undriven: Box, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    box, old = undriven, OLD[undriven.system]
     ended, weak = Key.make(tmp_path / "ended", expired=True), Key.make(tmp_path / "weak", sha1=True)
     for what, one in {"has ended": ended, "signs itself with SHA-1": weak}.items():
         with subtests.test(f"a key that was good when it was locked, and {what}"):
@@ -104,11 +117,6 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         box.publish(LOWER)
         said = box.rig("deploy", status=1)
         assert f"refused: {old} is not available: the archive has {LOWER}" in said
-        nothing_came(box)
-    with subtests.test("other bytes under the same name"):
-        box.publish(old, refuses=("another-kernel",))
-        said = box.rig("deploy", status=1)
-        assert f"nvidia-kernel-open-dkms_{old}-1_amd64.deb is not the locked file" in said
         nothing_came(box)
     with subtests.test("packages that bring another branch's"):
         names = {"nvidia-driver-cuda": "libcuda1", "nvidia-kernel-open-dkms": "nvidia-kernel-support"}
@@ -135,16 +143,21 @@ def test_what_is_not_the_locked_driver_is_refused(undriven: Box, tmp_path: Path,
         assert "refused: apt would remove gpu-watch: remove or update them yourself if you do not need them" in said
         nothing_came(box)
         box.host.run("apt-get -qq -y remove gpu-watch")
-    with subtests.test("dpkg was interrupted, and another program is at it"):
-        half = put(box, Deb("half", "1", "half"))
-        box.host.run(f"dpkg --unpack {half} && dpkg-query -s half > /var/lib/dpkg/updates/0000")
-        assert "dpkg was interrupted" in box.host.run("apt-get -y install make 2>&1", check=False)
-        box.host.run(f"systemd-run -q --unit=upgrades python3 -c {shlex.quote(LOCKER)}")
-        until(lambda: box.host.run("ls /run/locked", check=False), "locked")
-        box.rig("deploy", "--reboot")
-        box.host.run("ls /var/tmp/let-go")
-        assert (box.installed, box.loaded) == (old, old)
-        assert box.red() == set()
+
+
+@pytest.mark.all_only
+@one_release("debian-13")
+def test_dpkg_that_was_interrupted_and_another_program_at_it_are_waited_for(undriven: Box) -> None:
+    box, old = undriven, OLD[undriven.system]
+    half = put(box, Deb("half", "1", "half"))
+    box.host.run(f"dpkg --unpack {half} && dpkg-query -s half > /var/lib/dpkg/updates/0000")
+    assert "dpkg was interrupted" in box.host.run("apt-get -y install make 2>&1", check=False)
+    box.host.run(f"systemd-run -q --unit=upgrades python3 -c {shlex.quote(LOCKER)}")
+    until(lambda: box.host.run("ls /run/locked", check=False), "locked")
+    box.rig("deploy", "--reboot")
+    box.host.run("ls /var/tmp/let-go")
+    assert (box.installed, box.loaded) == (old, old)
+    assert box.red() == set()
 
 
 @pytest.mark.all_only

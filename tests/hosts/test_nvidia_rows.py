@@ -148,6 +148,7 @@ def test_nvidias_newer_packages_for_ubuntu_have_no_branch_in_their_names_and_are
     converge(box, Driver(PRODUCTION, "open", ("nvidia-dkms-open", "libnvidia-compute", "nvidia-utils")))
 
 
+@pytest.mark.all_only
 @on("ubuntu-24.04")
 def test_what_cannot_be_mixed_is_refused_untouched_and_once_it_is_gone_a_mixed_box_runs_nvidias_own(up: Boot) -> None:
     box = up("ubuntu-24.04", C2080, C5090)

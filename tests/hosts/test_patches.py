@@ -78,11 +78,30 @@ def test_it_comes_beside_stays_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_
     assert "PACKAGING" in host.run(f"strings {compiled} || cat {compiled}")
     assert host.run(f"find {site}/__init__.py -newer {compiled}") == ""
 
-    host.run(f"sed -i s/PACKAGING/Packaging/ {site}/__init__.py")
+    run = deploy(plain)
+    assert run.status == 0, run.said
+    assert "Engines | Install small" not in run.changed
+    assert title(plain) == "packaging"
+    assert red(plain) == set()
+
+
+@pytest.mark.all_only
+def test_it_is_put_right_where_it_was_changed_and_never_put_into_another_file(
+    lab: Lab, boot: Boot, made: Ground, tmp_path: Path
+) -> None:
+    host = boot()
+    row = next(row for row in made.packages if row.name == "packaging")
+    before = patch_box.content(row, TITLE)
+    patched = env_box.write(tmp_path / "patched", lab, host, made, patches=(NAME,))
+    after = before.replace('"packaging"', '"PACKAGING"', 1)
+    patch_box.write(tmp_path / "patched/patches" / NAME, row, TITLE, after)
+    assert deploy(patched).status == 0
+    folder = env_box.folder_of(host)
+    host.run(f"sed -i s/PACKAGING/Packaging/ {folder}/env/lib/python*/site-packages/{TITLE}")
     assert red(patched) == {"L02", "V04"}
     (cure,) = [line for line in red_lines(patched)["L02"] if "remove" in line][:1]
-    assert second in cure
-    host.run(f"rm -r {second}")
+    assert folder in cure
+    host.run(f"rm -r {folder}")
     assert deploy(patched).status == 0
     assert red(patched) == set()
 
@@ -93,13 +112,7 @@ def test_it_comes_beside_stays_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_
     assert run.status == 1
     assert f"patch {NAME}: {TITLE} of {row.file}: expected " in run.said
     assert "unpacking" not in host.run("cat $(ls -td /var/lib/rigwright/jobs/rw-job-small-*/log | head -n 1)")
-    assert set(host.run(f"ls -d {env_box.FOLDER}/small-*").split()) == {first, second}
-
-    run = deploy(plain)
-    assert run.status == 0, run.said
-    assert "Engines | Install small" not in run.changed
-    assert title(plain) == "packaging"
-    assert red(plain) == set()
+    assert set(host.run(f"ls -d {env_box.FOLDER}/small-*").split()) == {folder}
 
 
 VERSION = "vllm/entrypoints/serve/instrumentator/basic.py"

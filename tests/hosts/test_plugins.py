@@ -95,6 +95,7 @@ def speaks(inventory: Path, word: str = "louder-serve") -> str:
     return said("shell", str(inventory), "small", word)
 
 
+@pytest.mark.all_only
 def test_it_comes_is_exchanged_and_goes(lab: Lab, boot: Boot, made: Ground, tmp_path: Path) -> None:
     host = boot()
     box = Plugged(lab, host, made, tmp_path)

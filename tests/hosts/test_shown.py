@@ -29,6 +29,7 @@ def said(verb: str, inventory: Path, *options: str) -> str:
     return alike(click.unstyle(told))
 
 
+@pytest.mark.all_only
 def test_a_host_says_what_readme_shows(lab: Lab, converged: Host, tmp_path: Path) -> None:
     def box1(folder: str, variant: str, **rig: object) -> Path:
         path = declare(tmp_path / folder, lab, converged, variant, **rig)

@@ -1,7 +1,6 @@
-"""Short programs, started without a copy of this process.
+"""Short programs, started and waited for without gevent's loop.
 
-The subprocess module that tests find is gevent's, which forks: in a process that has imported everything that takes
-longer than most programs run. A test whose program asks a server of this process needs it all the same, for nothing
+A test whose program asks a server of this process needs the subprocess module that it finds, which is gevent's: nothing
 else goes on here meanwhile.
 
 gevent replaces os.posix_spawn and os.waitpid, too: a wait is for a signal then, which its loop takes up with the first

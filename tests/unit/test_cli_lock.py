@@ -22,8 +22,10 @@ from tests.unit.lock_world import CATALOG, TAGGED, WEIGHTS, World
 from tests.unit.sample_texts import WEIGHT_ROW
 
 OTHER = gguf(b"other")
+of_either_form = pytest.mark.parametrize("world", ["json", "html"], indirect=True)
 
 
+@of_either_form
 def test_everything_is_found_hashed_and_told(world: World) -> None:
     assert world.locked() == [
         "+ source engine 1.0  20 bytes",
@@ -113,6 +115,7 @@ def test_a_file_that_changes_while_it_is_fetched_is_never_half_of_each(world: Wo
         assert world.read.artefacts["small"].sha256 == hashlib.sha256(other).hexdigest()
 
 
+@of_either_form
 def test_an_index_that_changes_while_it_is_read_is_refused(world: World) -> None:
     before = world.files.answers["simple/part/"]
     world.index.add("part", replace(_wheel(world, "part"), digest="f" * 64))
@@ -194,6 +197,7 @@ def test_all_that_is_wrong_is_told_at_once(world: World) -> None:
     assert lines[2].endswith("--from-dir")
 
 
+@of_either_form
 def test_wheels_of_other_systems_are_left_out(world: World) -> None:
     world.index.projects["part"].clear()
     tags = [f"cp3{minor}-cp3{minor}-manylinux_2_17_x86_64.manylinux2014_x86_64" for minor in range(9, 16)]
@@ -206,12 +210,14 @@ def test_wheels_of_other_systems_are_left_out(world: World) -> None:
     assert files == [f"part-1.0-{tag}.whl" for tag in [*tags[1:6], "cp39-abi3-manylinux_2_28_x86_64"]]
 
 
+@of_either_form
 def test_an_index_that_names_no_hash_is_not_believed_but_hashed(world: World) -> None:
     package = world.index.source("engine", "1.0", digest="")
     world.locked()
     assert world.read.artefacts["engine"].sha256 == hashlib.sha256(package.content).hexdigest()
 
 
+@of_either_form
 def test_a_source_is_asked_for_by_its_exact_version(world: World) -> None:
     world.index.source("engine", "1.2")
     world.index.source("engine", "2.0rc1")

@@ -99,7 +99,7 @@ def test_an_engine_that_ends_its_streams_when_they_are_told_is_stopped_at_once(h
 def test_several_instances_have_the_same_time(host: HostFolder) -> None:
     says(host, chat="1,0", code="0,2,0")
     slots = tuple(UnitState(unit, "0" * 64, 0, frozenset()) for unit in (CHAT, CODE))
-    run(host, Activation((), (CHAT, CODE), (), slots))
+    run(host, Activation((), (CHAT, CODE), (), slots), seconds=60)
     assert asked(host)[:2] == ["leave/chat 0", "leave/code 0"]
     assert asked(host).count("leave/code 0") == 3
     assert asked(host)[-2:] == ["stay/chat 1", "stay/code 1"]

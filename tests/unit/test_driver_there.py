@@ -32,6 +32,7 @@ from tests.unit.driver_hosts import (
     reasons,
     ubuntu,
 )
+from tests.unit.examples import some_of
 
 MANAGED = box(C3090, managed=True)
 BOTH = tuple(deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-kernel-dkms"))
@@ -257,7 +258,7 @@ RIGS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=some_of(300))
 @given(RIGS, FACTS)
 def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one: Rig, facts: DriverFacts) -> None:
     found = driver_plan(one, facts)

@@ -76,9 +76,11 @@ def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
 
 # roles.root waits for threads: before gevent has taken their place it would wait for ever
 FIRST = """
-import sys
+import os, sys
 def heard(event, args):
-    if event == "import" and args[0] == "roles.root" and "pyinfra_cli" not in sys.modules:
+    if event == "import" and "pyinfra_cli" in sys.modules and "gevent" in sys.modules:
+        os._exit(0)  # whatever comes now comes after it
+    if event == "import" and args[0] == "roles.root":
         sys.exit("roles.root is imported before pyinfra's gevent")
 sys.addaudithook(heard)
 import cli.{}

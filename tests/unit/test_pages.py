@@ -52,7 +52,9 @@ def test_a_page_names_files_that_are_there(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=named)
 def test_docstrings_and_comments_name_files_that_are_there(path: Path) -> None:
-    assert [name for text in spoken(path.read_text()) for name in missing(text)] == []
+    text = path.read_text()
+    # what it says is a part of its text, and of hardly any has to be told from code
+    assert not missing(text) or [name for said in spoken(text) for name in missing(said)] == []
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from rigwright.survey import findings
 from rigwright.weights import removed, sharing, stored
 from roles.operations import files, jobs, units, users
 from roles.operations.jobs import Done
+from tests.unit.examples import some_of
 from tests.unit.samples import rig
 from tests.unit.telling import told
 
@@ -74,7 +75,7 @@ def judge(parser: Parser, output: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some_of(150), deadline=None)
 @given(data=st.data())
 def test_any_records_become_a_value_or_are_refused(name: str, data: st.DataObject) -> None:
     parser, schema = PARSERS[name]
@@ -84,7 +85,7 @@ def test_any_records_become_a_value_or_are_refused(name: str, data: st.DataObjec
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=some_of(50), deadline=None)
 @given(raw=st.binary(max_size=200), shape=st.sampled_from(["bytes", "channel"]))
 def test_any_bytes_become_a_value_or_are_refused(name: str, raw: bytes, shape: str) -> None:
     text = base64.b64encode(raw).decode() if shape == "channel" else raw.decode(errors="replace")

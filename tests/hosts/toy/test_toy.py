@@ -110,6 +110,7 @@ def toys(lab: Lab, boot: Boot, tmp_path: Path) -> Iterator[Toys]:
     yield Toys(lab, boot(), tmp_path)
 
 
+@pytest.mark.all_only
 def test_a_kind_of_engine_in_one_folder(toys: Toys) -> None:
     host, inventory = toys.host, toys.declare("toy/loud")
     assert {"Engines | Install toy", "Serving | Activate generation"} <= set(plan(inventory).planned)
