@@ -71,12 +71,19 @@ def _sums(wanted: Iterable[str]) -> dict[str, str]:
     """Path -> MD5 by the package that has brought it."""
     # where /lib is a link to /usr/lib, packages may say either
     names = {path.removeprefix("/usr").lstrip("/"): path for path in wanted}
+    asked = {f"{merged}{name}".encode(errors="replace") for name in names for merged in ("", "usr/")}
+    # a name of several words is found by its lines alone
+    several = any(len(one.split()) > 1 for one in asked)
     found: dict[str, str] = {}
     with suppress(OSError), os.scandir(PACKAGES) as entries:
         for entry in entries:
             if not entry.name.endswith(".md5sums"):
                 continue
-            for line in common.lines(common.read(entry.path, 64 << 20) or ""):
+            data = common.data(entry.path, 64 << 20) or b""
+            # most packages have brought none of them: their lines are not looked at one by one
+            if not several and asked.isdisjoint(data.split()):
+                continue
+            for line in common.lines(common.text(data)):
                 digest, _, path = line.partition("  ")
                 if (name := path.removeprefix("usr/")) in names:
                     found[names[name]] = digest

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import code, common
+from checks.survey.host import code, common, manager
 
 GROUPS = "/sys/fs/cgroup"
 # Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
@@ -97,14 +97,9 @@ def _shared(ids: Collection[str]) -> Iterator[str]:
 
 def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     """Unit -> its main process, and its control group."""
-    if not units:
-        return {}
-    text = common.run(
-        "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
-    )
-    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in text.split("\n\n")]
-    told = {block["Id"]: (int(block.get("MainPID", "0")), block.get("ControlGroup", "")) for block in blocks if block}
-    return {unit: told.get(unit, (0, "")) for unit in units}
+    told = manager.properties(units, "Id", "MainPID", "ControlGroup")
+    found = {unit: (one.get("MainPID", 0), one.get("ControlGroup", "")) for unit, one in told.items()}
+    return {unit: found.get(unit, (0, "")) for unit in units}  # type: ignore[misc] # by their names
 
 
 def _above(path: str) -> list[str]:
