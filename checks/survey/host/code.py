@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from checks.survey.host import common
 
@@ -46,11 +45,11 @@ class Code:
     def _replaced(self, pid: int, area: str, path: str) -> bool:
         """Whether another file lies at a path than the one that is mapped."""
         try:
-            mapped = Path(f"/proc/{pid}/map_files/{area}").stat()
+            mapped = os.stat(f"/proc/{pid}/map_files/{area}")
         except OSError:
             return False
         try:
-            there = Path(path).stat()
+            there = os.stat(path)
         except OSError:
             # in its own view it may lie elsewhere, as what it has compiled does
             return False
@@ -92,9 +91,9 @@ def _sums(wanted: Iterable[str]) -> dict[str, str]:
 
 def _md5(path: str) -> str:
     try:
-        if Path(path).stat().st_size > MOST:
+        if os.stat(path).st_size > MOST:
             return ""
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             return hashlib.md5(file.read(MOST), usedforsecurity=False).hexdigest()
     except OSError:
         return ""
