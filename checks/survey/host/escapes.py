@@ -47,7 +47,7 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
     units: list[str] = asked["units"]  # type: ignore[assignment] # by who asks
     instances: dict[str, dict[str, object]] = asked["instances"]  # type: ignore[assignment]
     shown = manager.properties(sorted({*units, *instances}), "Id", "MainPID", "FragmentPath", "DropInPaths")
-    mains = {unit: int(pid) for unit, one in shown.items() if (pid := one.get("MainPID")) and unit in units}  # type: ignore[arg-type]
+    mains = {unit: pid for unit, one in shown.items() if (pid := one.get("MainPID")) and unit in units}
     there = _there(asked["credentials"])  # type: ignore[arg-type]
     started, found = {}, {}
     for unit, one in instances.items():

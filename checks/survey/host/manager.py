@@ -9,7 +9,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterable
-from typing import Union
+from typing import Any
 
 AT = "/run/systemd/private"
 BUS = "org.freedesktop.systemd1"
@@ -19,7 +19,6 @@ MOST = 16 << 20  # bytes of a message; none of systemd's is as long
 OF_ALL = {"Id", "ActiveState", "UnitFileState", "FragmentPath", "DropInPaths"}
 METHOD, RETURN, FAILED = 1, 2, 3
 PATH, INTERFACE, MEMBER, REPLY, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
-Value = Union[str, int, "list[str]"]
 
 
 class Reader:
@@ -43,7 +42,7 @@ class Reader:
         self.at += length + 1
         return found.decode(errors="replace")
 
-    def value(self) -> Value:
+    def value(self) -> Any:
         """What comes after its type.
 
         Raises:
@@ -132,17 +131,17 @@ class Answers:
             reader.at += -reader.at % 8
             field = reader.number("B")
             value = reader.value()
-            serial = int(value) if field == REPLY and isinstance(value, int) else serial
+            serial = value if field == REPLY and isinstance(value, int) else serial
         return head[1], serial, Reader(data[16 + fields + -fields % 8 :], order)
 
 
-def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Value]]:
+def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
     """Unit -> name -> its value now, without those that it does not have; a unit that nobody has has states, too.
 
     Raises:
         RuntimeError, OSError, ValueError, struct.error: systemd does not say.
     """
-    found: dict[str, dict[str, Value]] = {unit: {} for unit in units}
+    found: dict[str, dict[str, Any]] = {unit: {} for unit in units}
     calls = [(unit, name) for unit in found for name in names]
     if not calls:
         return {}

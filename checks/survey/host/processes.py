@@ -99,7 +99,7 @@ def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     """Unit -> its main process, and its control group."""
     told = manager.properties(units, "Id", "MainPID", "ControlGroup")
     found = {unit: (one.get("MainPID", 0), one.get("ControlGroup", "")) for unit, one in told.items()}
-    return {unit: found.get(unit, (0, "")) for unit in units}  # type: ignore[misc] # by their names
+    return {unit: found.get(unit, (0, "")) for unit in units}
 
 
 def _above(path: str) -> list[str]:
