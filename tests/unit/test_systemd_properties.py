@@ -125,10 +125,12 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
 
 def test_what_a_unit_does_not_have_is_left_out_and_signals_are_none_of_ours(at: Path) -> None:
     def answer(number: int, call: tuple[str, str, str]) -> bytes:
-        return message(SIGNAL, 0, text("whatever")) + message(FAILED, number, text("no such property"))
+        if call[2] == "MainPID":
+            return message(FAILED, number, text("no such property"))
+        return message(SIGNAL, 0, text("whatever")) + message(RETURN, number, variant("s", text("a.socket")))
 
     with systemd(at, answer):
-        assert manager.properties(["a.socket"], "MainPID") == {"a.socket": {}}
+        assert manager.properties(["a.socket"], "MainPID", "Id") == {"a.socket": {"Id": "a.socket"}}
 
 
 def test_a_second_name_of_another_unit_has_nothing(at: Path) -> None:
@@ -141,21 +143,19 @@ def test_nobody_is_asked_for_nothing(at: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("login", "answer"),
+    ("login", "answer", "said"),
     [
-        (b"REJECTED EXTERNAL\r\n", b""),
-        # longer than anything that systemd says
-        (b"OK x\r\n", b"l\2\0\1" + struct.pack("<III", 1 << 30, 1, 8)),
-        # a value of a type that is not asked for
-        (b"OK x\r\n", message(RETURN, 1, variant("d", bytes(8)))),
-        # it ends in the middle
-        (b"OK x\r\n", message(RETURN, 1, struct.pack("<I", 1 << 20))),
+        (b"REJECTED EXTERNAL\r\n", message(RETURN, 1, variant("s", text("a.service"))), "does not let"),
+        (b"OK x\r\n", b"l\2\0\1" + struct.pack("<III", 1 << 30, 1, 8), "without end"),
+        (b"OK x\r\n", message(RETURN, 1, variant("d", bytes(8))), "answers with 'd'"),
+        # a text that is longer than what came
+        (b"OK x\r\n", message(RETURN, 1, b"\1s\0"), "buffer"),
     ],
 )
-def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes) -> None:
+def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, said: str) -> None:
     with (
         systemd(at, lambda number, call: answer, login),
-        pytest.raises((RuntimeError, ValueError, struct.error)),
+        pytest.raises((RuntimeError, ValueError, struct.error), match=said),
     ):
         manager.properties(["a.service"], "Id")
 
