@@ -161,5 +161,5 @@ def test_what_is_no_answer_is_refused(at: Path, login: bytes, answer: bytes, sai
 
 
 def test_nobody_there_is_no_answer(at: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(RuntimeError, match="private: No such file"):
         manager.properties(["a.service"], "Id")

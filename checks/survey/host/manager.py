@@ -147,7 +147,10 @@ def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
         return {}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE)
-        connection.connect(AT)
+        try:
+            connection.connect(AT)
+        except OSError as error:
+            raise RuntimeError(f"{AT}: {error.strerror}") from None
         answers = Answers(connection)
         connection.sendall(b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\nBEGIN\r\n")
         if not answers.line().startswith(b"OK "):
