@@ -18,9 +18,9 @@ from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *("common", "threads", "code", "net", "web", "asking", "tracing", "dpkg", "leads", "doing", "jobs", "runas"),
-    *("commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot", "filters"),
-    *("places", "scripts"),
+    *("common", "heard", "threads", "code", "net", "web", "asking", "tracing", "dpkg", "leads", "doing", "jobs"),
+    *("runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot"),
+    *("filters", "places", "scripts", "manager"),
 )
 """Modules of the program that its sections may import; each may import those before it."""
 IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
@@ -88,7 +88,7 @@ def _packed(folder: Path, sections: tuple[str, ...]) -> tuple[bytes, Any]:
 
 def shared(modules: Mapping[str, str], questions: Iterable[str]) -> tuple[str, ...]:
     """Those of COMMON that these sections import, or that those import: a host compiles no others."""
-    needed, left = {"common"}, list(questions)
+    needed, left = {"common", "heard"}, list(questions)
     while left:
         for module, named in IMPORTED.findall(modules[left.pop()]):
             names = {module or name.strip() for name in named.split(",")} & {*COMMON} - needed

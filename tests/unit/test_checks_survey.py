@@ -158,9 +158,9 @@ def look(asked):
 
 
 def test_a_section_that_waits_for_a_dead_server_says_where_one_is(sections) -> None:  # type: ignore[no-untyped-def]
-    common = (carry.HOST / "common.py").read_text()
+    heard = (carry.HOST / "heard.py").read_text()
     sections(
-        common=f"{common}\ndef mounted():\n    return ['/', '/home']\n"
+        heard=f"{heard}\ndef mounted():\n    return ['/', '/home']\n"
         "def _answered(folders, limit):\n    return folders.index('/home') if '/home' in folders else len(folders)\n",
         hangs="import time\ndef look(asked):\n    time.sleep(60)\n",
         answers="def look(asked):\n    return asked\n",
@@ -276,8 +276,8 @@ def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_host_is_sent_what_its_sections_import_and_no_more() -> None:
     modules = {name: (carry.HOST / f"{name}.py").read_text() for name in (*carry.COMMON, "reach", "about", "rights")}
-    assert carry.shared(modules, ["about"]) == ("common",)
-    rights = ("common", "dpkg", "leads", "doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "places")
+    assert carry.shared(modules, ["about"]) == ("common", "heard")
+    rights = ("common", "heard", "dpkg", "leads", "doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "places")
     assert carry.shared(modules, ["rights"]) == rights
     assert {"net", "web", "asking", "tracing"} <= {*carry.shared(modules, ["reach"])}
 

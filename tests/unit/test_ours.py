@@ -16,6 +16,7 @@ import pytest
 
 from checks import test_base, test_ours
 from checks.survey.ground import GROUND
+from checks.survey.host import dpkg
 from checks.survey.host import ground as ground_look
 from checks.survey.host import jobs as jobs_look
 from checks.survey.host import ours as ours_look
@@ -55,7 +56,7 @@ class World:
         self.write("proc/locks", "")
         self.write("proc/self/mountinfo", "1 0 0:1 / / rw - ext4 /dev/a rw\n")
         self.journald()
-        self.said = {"dpkg": "", "dpkg-query": ""}
+        self.said = {"dpkg": ""}
         self.installed = True
 
     def path(self, name: str) -> Path:
@@ -75,12 +76,19 @@ class World:
         self.path("proc/7/fd/3").symlink_to(target)
 
     def run(self, *words: str, **options: object) -> str:
-        if words[0] == "dpkg-query" and self.installed:
-            return "".join(f"{name} installed\n" for name in words[4:])
         return self.said[words[0]]
 
+    @property
+    def scene(self) -> Scene:
+        return Scene(self.rig, cast(Desired, SimpleNamespace(facts=samples.facts())))
+
+    def packages(self) -> list[dpkg.Package]:
+        asked: Any = GROUND.asks(self.scene)
+        state = "installed" if self.installed else "half-installed"
+        return [dpkg.Package(name, name, "1", "install", state, "", {}) for name in asked["packages"]]
+
     def red(self) -> dict[str, str]:
-        scene = Scene(self.rig, cast(Desired, SimpleNamespace(facts=samples.facts())))
+        scene = self.scene
         asked: Any = {"ours": OURS.asks(scene), "ground": GROUND.asks(scene)}
         asked["ground"] |= {"locks": str(self.path("locks"))}
         told = {"ours": {"told": ours_look.look(asked["ours"])}, "ground": {"told": ground_look.look(asked["ground"])}}
@@ -105,6 +113,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         jobs_look, "JOBS", (*(tmp_path / "host" / name for name in ("cron.d", "tmpfiles.d", "logrotate.d")),)
     )
     monkeypatch.setattr(ground_look.common, "run", made.run)  # type: ignore[attr-defined]
+    monkeypatch.setattr(dpkg, "packages", made.packages)
     os.umask(before)
     return made
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import common, places, rights
+from checks.survey.host import common, heard, places, rights
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="files are given to several owners, which is root's to do")
 EVE, BOB = 4001, 4002
@@ -24,7 +24,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "MANY", MANY)
     monkeypatch.setattr(places, "CROWD", 4 * MANY)
     monkeypatch.setattr(places, "ALL", 12 * MANY)
-    monkeypatch.setattr(common, "silent", lambda folders: [])
+    monkeypatch.setattr(heard, "silent", lambda folders: [])
     made(tmp_path / "home", 0)
     made(tmp_path / "root", 0)
     made(tmp_path / "tmp", 0, 0o1777)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import commands, common, dpkg, jobs, places, rights, sshd
+from checks.survey.host import commands, dpkg, heard, jobs, places, rights, sshd
 from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is root's cannot be made by others")
@@ -453,9 +453,8 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(exist_ok=True)
     os.mkfifo(pipe)
     # nobody ever writes into it
-    waits = f'printf .; for one; do [ "$one" != {folder} ] || read -r _ < {pipe}; printf .; done'
-    monkeypatch.setattr(common, "LOOK", ("sh", "-c", waits, "look"))
-    monkeypatch.setattr(common, "PATIENCE", 0.5)
+    monkeypatch.setattr(heard, "look", lambda one: pipe.read_bytes() if one == str(folder) else None)
+    monkeypatch.setattr(heard, "PATIENCE", 0.5)
     monkeypatch.setattr(places, "HELD", (str(tmp_path / "usr/bin"), str(folder), str(tmp_path / "usr/lib")))
     return folder
 
@@ -472,7 +471,7 @@ def test_a_folder_whose_server_is_gone_is_told_and_not_waited_for(write: Write, 
 def test_what_root_starts_from_there_is_told_and_not_waited_for(
     write: Write, dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common, "_heard", {})
+    monkeypatch.setattr(heard, "_heard", {})
     write("etc/cron.d/own", "* * * * * root /home/nightly\n")
     (line,) = commands.loose()
     assert line["text"] == "/home/nightly: its file system does not answer: nobody knows who can change it"
@@ -481,7 +480,7 @@ def test_what_root_starts_from_there_is_told_and_not_waited_for(
 def test_a_job_of_the_clocks_that_lies_there_is_told_and_not_waited_for(
     dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common, "_heard", {})
+    monkeypatch.setattr(heard, "_heard", {})
     monkeypatch.setattr(jobs, "lines", lambda places: iter([(Path("/etc/cron.d/own"), f"@daily root {dead}/nightly")]))
     (line,) = jobs.ends()
     assert line == {
@@ -492,18 +491,18 @@ def test_a_job_of_the_clocks_that_lies_there_is_told_and_not_waited_for(
 
 def test_no_more_than_a_few_dead_servers_are_waited_for(dead: Path, tmp_path: Path) -> None:
     began = time.monotonic()
-    assert common.silent([str(tmp_path), *[str(dead)] * 20], 0.5) == [str(dead)] * 20
+    assert heard.silent([str(tmp_path), *[str(dead)] * 20], 0.5) == [str(dead)] * 20
     assert time.monotonic() - began < 10
 
 
 def test_many_disks_that_take_their_time_are_none_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "LOOK", ("sh", "-c", "printf .; for one; do sleep 0.3; printf .; done", "look"))
-    assert common.silent([str(tmp_path)] * 6, 1.2) == []
+    monkeypatch.setattr(heard, "look", lambda one: time.sleep(0.3))
+    assert heard.silent([str(tmp_path)] * 6, 1.2) == []
 
 
 def test_whatever_else_becomes_of_a_look_is_an_answer(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert common.silent([str(tmp_path / one) for one in ("", "file", "not there")], 20.0) == []
+    assert heard.silent([str(tmp_path / one) for one in ("", "file", "not there")], 20.0) == []
 
 
 @pytest.mark.parametrize(

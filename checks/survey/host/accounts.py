@@ -246,16 +246,16 @@ def _loose() -> Iterator[dict[str, object]]:
     """What others than root can write of what root runs or obeys, folders among them."""
     for place in (ETC / name for name in ROOTS):
         inside = _inside(place) if place.is_dir() else []
-        for path in (place, *inside):
+        for path in (str(place), *inside):
             with suppress(OSError):
-                found = path.lstat()
+                found = os.lstat(path)
                 if not stat.S_ISLNK(found.st_mode) and (found.st_uid != 0 or found.st_mode & 0o022):
-                    yield _file(path)
+                    yield _file(Path(path))
 
 
-def _inside(place: Path) -> Iterator[Path]:
+def _inside(place: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(place):
-        yield from (Path(folder) / name for name in (*folders, *names))
+        yield from (os.path.join(folder, name) for name in (*folders, *names))
 
 
 def _file(path: Path) -> dict[str, object]:

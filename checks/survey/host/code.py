@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from checks.survey.host import common
 
@@ -46,11 +45,11 @@ class Code:
     def _replaced(self, pid: int, area: str, path: str) -> bool:
         """Whether another file lies at a path than the one that is mapped."""
         try:
-            mapped = Path(f"/proc/{pid}/map_files/{area}").stat()
+            mapped = os.stat(f"/proc/{pid}/map_files/{area}")
         except OSError:
             return False
         try:
-            there = Path(path).stat()
+            there = os.stat(path)
         except OSError:
             # in its own view it may lie elsewhere, as what it has compiled does
             return False
@@ -71,12 +70,19 @@ def _sums(wanted: Iterable[str]) -> dict[str, str]:
     """Path -> MD5 by the package that has brought it."""
     # where /lib is a link to /usr/lib, packages may say either
     names = {path.removeprefix("/usr").lstrip("/"): path for path in wanted}
+    asked = {f"{merged}{name}".encode(errors="replace") for name in names for merged in ("", "usr/")}
+    # a name of several words is found by its lines alone
+    several = any(len(one.split()) > 1 for one in asked)
     found: dict[str, str] = {}
     with suppress(OSError), os.scandir(PACKAGES) as entries:
         for entry in entries:
             if not entry.name.endswith(".md5sums"):
                 continue
-            for line in common.lines(common.read(entry.path, 64 << 20) or ""):
+            data = common.data(entry.path, 64 << 20) or b""
+            # most packages have brought none of them: their lines are not looked at one by one
+            if not several and asked.isdisjoint(data.split()):
+                continue
+            for line in common.lines(common.text(data)):
                 digest, _, path = line.partition("  ")
                 if (name := path.removeprefix("usr/")) in names:
                     found[names[name]] = digest
@@ -85,9 +91,9 @@ def _sums(wanted: Iterable[str]) -> dict[str, str]:
 
 def _md5(path: str) -> str:
     try:
-        if Path(path).stat().st_size > MOST:
+        if os.stat(path).st_size > MOST:
             return ""
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             return hashlib.md5(file.read(MOST), usedforsecurity=False).hexdigest()
     except OSError:
         return ""

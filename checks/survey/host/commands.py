@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, dpkg, jobs, runas
+from checks.survey.host import common, dpkg, heard, jobs, runas
 
 ROOT = ""  # a test has a folder for a host
 # Folders of what obeys lines of a form of its own -> where in a line the program's path begins
@@ -182,7 +182,7 @@ def programs(line: str) -> Iterator[str]:
 def others(program: str) -> str:
     """How somebody else than root can change what lies at a path, or put something there; empty for in no way."""
     path = f"{ROOT}{program}"
-    if common.unheard(path):
+    if heard.unheard(path):
         return UNHEARD
     # where a link leads to counts as well as where it lies
     for place in dict.fromkeys((path, os.path.realpath(path))):

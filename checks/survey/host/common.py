@@ -13,8 +13,6 @@ import re
 import stat
 import struct
 import subprocess
-import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -31,31 +29,8 @@ SECRET = re.compile(
 # _IOR('f', 1, long), FS_IMMUTABLE_FL and FS_APPEND_FL (linux/fs.h)
 GETFLAGS, STUCK = 0x80086601, 0x30
 KERNELS = ("/proc/", "/sys/")
-PATIENCE = 5.0  # seconds until a file system answers; a disk that sleeps takes as long
-BEGINS = 20.0  # seconds until a process is under way that looks; on a host that is busy it takes some
-GLANCE = 0.05  # seconds between two looks at how far it is
-SILENT = 3  # of them that do not answer, after which no more are waited for
-SYSTEMS_OWN = re.compile(r"/(?:usr|s?bin|lib\d*|etc|boot|proc|sys|dev|run)/")
-# A mark once it is under way, and one for each folder that has answered
-LOOK = (
-    *(sys.executable, "-I", "-S", "-c"),
-    """import os, sys
-os.write(1, b".")
-for one in sys.argv[1:]:
-    try:
-        with os.scandir(one) as entries:
-            next(entries, None)
-    except OSError:
-        pass
-    os.write(1, b".")
-""",
-)
-# What has no disk or server, or looks for one when it is looked at (autofs)
-KERNELS_OWN = re.compile(
-    r"autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|dev(?:pts|tmpfs)|efivarfs|fusectl|hugetlbfs"
-    r"|mqueue|nsfs|overlay|proc|pstore|rpc_pipefs|securityfs|selinuxfs|sysfs|tmpfs|tracefs|squashfs"
-)
 PIECE = 1 << 20  # bytes
+WILD = re.compile(r"[*?\[]")  # what makes a pattern of a word (fnmatch(3))
 
 
 def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False) -> str:
@@ -83,76 +58,6 @@ def ended(*words: str, limit: float = 40.0) -> tuple[int, str, str]:
     except (FileNotFoundError, PermissionError):
         return 127, "", ""
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-
-
-def silent(folders: Iterable[str], limit: float = 0.0) -> list[str]:
-    """Folders whose file system does not answer: its server or disk is gone, and whoever looks there waits for it.
-
-    Args:
-        folders: Looked into in turn, by a process that nobody waits for.
-        limit: Seconds for each; PATIENCE without. Once SILENT do not answer in time, all that are left count as silent.
-    """
-    left, found = [*folders], list[str]()
-    while left:
-        if len(found) == SILENT:
-            return [*found, *left]
-        left = left[_answered(left, limit or PATIENCE) :]
-        found += left[:1]
-        left = left[1:]
-    return found
-
-
-def _answered(folders: list[str], limit: float) -> int:
-    """How many answer before one does not."""
-    # in memory: the disk that a file lies on may be the one that is gone
-    with open(os.memfd_create("answered"), "rb") as told:
-        looking = subprocess.Popen([*LOOK, *folders], stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.DEVNULL)
-        marks, since = 0, time.monotonic()
-        while looking.poll() is None:
-            if (now := os.fstat(told.fileno()).st_size) > marks:
-                marks, since = now, time.monotonic()
-            if time.monotonic() - since > (limit if marks else BEGINS):
-                # what waits in the kernel does not even die, and is not waited for
-                looking.kill()
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                looking.wait(GLANCE)
-        return max(0, os.fstat(told.fileno()).st_size - 1)
-
-
-def unheard(path: str) -> bool:
-    """Whether a file lies where no file system answers, so that nobody can look at it; the system's own does."""
-    folder = os.path.dirname(path)
-    if SYSTEMS_OWN.match(path):
-        return False
-    if folder not in _heard:
-        _heard[folder] = not silent([folder])
-    return not _heard[folder]
-
-
-_heard: dict[str, bool] = {}
-
-
-def mounted() -> list[str]:
-    """Where file systems are mounted that have a disk or a server."""
-    # one of each: what is bound elsewhere is the same
-    found = {device: place for place, (device, kind) in reversed(_mounts().items()) if not KERNELS_OWN.fullmatch(kind)}
-    return list(found.values())
-
-
-def mount_points() -> frozenset[str]:
-    """Where anything is mounted."""
-    return frozenset(_mounts())
-
-
-def _mounts() -> dict[str, tuple[str, str]]:
-    """Place -> the device, and the kind, of the file system that is there (proc_pid_mountinfo(5))."""
-    found = {}
-    for line in lines(read("/proc/self/mountinfo", 16 << 20) or ""):
-        words = line.split(" ")
-        place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), words[4])
-        found[place] = words[2], words[words.index("-") + 1]
-    return found
 
 
 def born(paths: Iterable[str]) -> dict[str, float]:
@@ -219,7 +124,8 @@ def stuck(path: str | Path) -> bool:
 def meets(pattern: str, path: str) -> bool:
     """Whether what a shell's pattern fits may be a path, lie below it, or be a folder that it lies in."""
     ours, theirs = path.strip("/").split("/"), [one for one in pattern.split("/") if one]
-    return all(fnmatch.fnmatchcase(own, one) for own, one in zip(ours, theirs))  # noqa: B905 (of Python 3.10)
+    # most are words: to make a pattern of one takes a hundred times as long as to compare it
+    return all(own == one or (WILD.search(one) and fnmatch.fnmatchcase(own, one)) for own, one in zip(ours, theirs))  # noqa: B905 (of Python 3.10)
 
 
 def masked(line: str) -> str:
@@ -245,7 +151,7 @@ def read(path: str | Path, most: int = MOST) -> str | None:
         RuntimeError: it is longer than so many bytes, or there and broken: what was not seen is not in order.
     """
     found = data(path, most)
-    return None if found is None else _text(found)
+    return None if found is None else text(found)
 
 
 def data(path: str | Path, most: int = MOST) -> bytes | None:
@@ -270,7 +176,7 @@ def one_key(path: str) -> str:
 def begin(path: str | Path, most: int = BEGIN) -> str:
     """How the text of a file begins that is somebody else's; empty for no file, or none that can be read."""
     try:
-        return _text(_bytes(path, most) or b"")
+        return text(_bytes(path, most) or b"")
     except OSError:
         return ""
 
@@ -295,5 +201,6 @@ def _bytes(path: str | Path, most: int) -> bytes | None:
         os.close(opened)
 
 
-def _text(found: bytes) -> str:
+def text(found: bytes) -> str:
+    """A file's bytes, with what is no text replaced."""
     return found.decode(errors="surrogateescape").encode(errors="replace").decode()

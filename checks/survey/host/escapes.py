@@ -8,8 +8,9 @@ import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, manager
 
 KINDS = ("processes", "network", "files", "devices", "privileges")
 SETTING = re.compile("[A-Z][A-Za-z]*=")
@@ -45,12 +46,13 @@ def look(asked: dict[str, object]) -> dict[str, dict[str, list[str]]]:
     """
     units: list[str] = asked["units"]  # type: ignore[assignment] # by who asks
     instances: dict[str, dict[str, object]] = asked["instances"]  # type: ignore[assignment]
-    mains = _mains(units)
+    shown = manager.properties(sorted({*units, *instances}), "Id", "MainPID", "FragmentPath", "DropInPaths")
+    mains = {unit: pid for unit, one in shown.items() if (pid := one.get("MainPID")) and unit in units}
     there = _there(asked["credentials"])  # type: ignore[arg-type]
     started, found = {}, {}
     for unit, one in instances.items():
         question = {**one["asked"], **_others(unit, one, mains, there)}  # type: ignore[dict-item]
-        forbidden = _settings(_cat(unit))
+        forbidden = _settings(_text(shown.get(unit, {})))
         if not any(setting.startswith("User=") for setting in forbidden):
             # it would be tried as root
             found[unit] = {kind: ["nothing was tried: its unit has no user"] for kind in KINDS}
@@ -73,12 +75,6 @@ def _found(program: subprocess.Popen[bytes]) -> dict[str, list[str]]:
         program.kill()
         said = " ".join((complaint or output).decode(errors="replace").split())[-300:] if program.returncode else ""
         return {kind: [f"nothing was tried: {said or 'it took too long'}"] for kind in KINDS}
-
-
-def _mains(units: list[str]) -> dict[str, int]:
-    text = common.run("systemctl", "show", "--property=Id", "--property=MainPID", "--", *units)
-    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in text.split("\n\n")]
-    return {block["Id"]: int(block["MainPID"]) for block in blocks if block.get("MainPID", "0") != "0"}
 
 
 def _there(folders: list[str]) -> dict[str, list[str]]:
@@ -113,15 +109,17 @@ def _others(unit: str, one: dict[str, object], mains: dict[str, int], there: dic
     }
 
 
-def _cat(unit: str) -> str:
-    return common.run("systemctl", "cat", "--no-pager", "--", unit, status=True)
+def _text(shown: dict[str, Any]) -> str:
+    """A unit's file and what is added to it, as systemd has them."""
+    paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", [])]
+    return "\n".join(common.read(path) or "" for path in paths if path)
 
 
-def _settings(cat: str) -> list[str]:
-    """What a unit forbids its process, drop-ins included, as `systemctl cat` prints them one after the other."""
+def _settings(text: str) -> list[str]:
+    """What a unit forbids its process, drop-ins included, as their files have it one after the other."""
     section = ""
     found: list[str] = []
-    for line in common.lines(cat):
+    for line in common.lines(text):
         if line.startswith("["):
             section = line
         elif section == "[Service]" and SETTING.match(line) and not ITS_OWN.match(line):

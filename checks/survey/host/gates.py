@@ -9,9 +9,9 @@ import re
 import time
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, manager
 
-PROPERTIES = "Id,ActiveState,UnitFileState,MainPID"
+PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID")
 STATUS = "/var/lib/logrotate/status"
 ROTATED = re.compile(r'^"([^"]+)" ([0-9]{1,4})-([0-9]{1,2})-([0-9]{1,2})', re.MULTILINE)
 LEVEL = re.compile(r"exposure level for (\S+): ([0-9.]+)")
@@ -118,9 +118,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         asked: As checks.survey.gates has it.
     """
     units, folder = asked["units"], asked["records"]
-    shown = common.run("systemctl", "show", f"--property={PROPERTIES}", "--", *units)
-    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in shown.strip().split("\n\n")]
-    states = {block["Id"]: block for block in blocks}
+    states = manager.properties(units, *PROPERTIES)
     exposed = asked["exposed"]
     said = common.run("systemd-analyze", "security", "--no-pager", "--", *exposed, status=True) if exposed else ""
     levels = dict(LEVEL.findall(said))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common, doing, jobs, scripts
+from checks.survey.host import common, doing, dpkg, jobs, scripts
 
 PROC = Path("/proc")
 ETC = Path("/etc")
@@ -159,6 +159,5 @@ def _journal() -> dict[str, object]:
 
 def _missing(packages: list[str]) -> list[str]:
     """Those that are not installed, by dpkg's list."""
-    said = common.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *packages, status=True)
-    there = {line.split()[0] for line in common.lines(said) if line.endswith(" installed")}
+    there = {one.name for one in dpkg.packages() if one.state == "installed"}
     return sorted(set(packages) - there)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common, doing, dpkg
+from checks.survey.host import common, doing, dpkg, heard
 
 ETC = Path("/etc")
 VAR = Path("/var")
@@ -66,10 +66,11 @@ def within(paths: Iterable[str], *, whole: bool = False) -> Iterator[tuple[Path,
     """The same of scripts; of files of whatever kind, and of all of them, where `whole`."""
     for path in sorted(paths)[:MANY]:
         text = (common.read(path) or "") if whole else common.begin(path) if _script(path) else ""
+        at = Path(path)
         for line in common.lines(text):
             said = line.strip()
             if said and not said.startswith("#"):
-                yield Path(path), said
+                yield at, said
 
 
 def _script(path: str) -> bool:
@@ -96,7 +97,7 @@ def ends() -> Iterator[dict[str, str]]:
         scripts.update(named(text))
         if doing.ends_box(text):
             yield told(path, text)
-    gone = {path for path in scripts if common.unheard(path)}
+    gone = {path for path in scripts if heard.unheard(path)}
     yield from (told(Path(path), "its file system does not answer: nobody knows what it does") for path in sorted(gone))
     yield from (told(path, text) for path, text in within(scripts - gone) if doing.ends_box(text))
     action = settings("logind.conf", "[Login]").get("IdleAction", "ignore")

@@ -16,7 +16,7 @@ import time
 import types
 import zlib
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 PACKAGE = "checks.survey.host"
 MARK = "rigwright-probe:"  # before what a probe has found: a login may print lines of its own
@@ -94,8 +94,8 @@ def whole(said: bytes) -> dict[str, object]:
 
 def silent() -> list[str]:
     """Where a file system does not answer: what a section most likely has waited for."""
-    common = sys.modules[f"{PACKAGE}.common"]
-    found: list[str] = common.silent(common.mounted(), 1.0)
+    heard = sys.modules[f"{PACKAGE}.heard"]
+    found: list[str] = heard.silent(heard.mounted(), 1.0)
     return found
 
 
@@ -134,6 +134,8 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
     packages()
     for name in common:
         load(name, modules[name])
+    if dpkg := sys.modules.get(f"{PACKAGE}.dpkg"):
+        cast(Any, dpkg).known()
     found: dict[str, dict[str, object]] = {}
     parts: dict[str, list[bytes]] = {}
     waiting = selectors.DefaultSelector()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,8 +66,8 @@ def rows(path: str, depth: int = 0, *, own: bool = False) -> Iterator[Row]:
 
 def file(name: str) -> str:
     """Where a service's lines are."""
-    places = [str(Path(folder) / name) for folder in FOLDERS]
-    return next((one for one in places if Path(f"{dpkg.ROOT}{one}").exists()), places[0])
+    places = [os.path.join(folder, name) for folder in FOLDERS]
+    return next((one for one in places if os.path.exists(f"{dpkg.ROOT}{one}")), places[0])
 
 
 def action(control: str, result: str) -> str:

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
-from checks.survey.host import common
+from checks.survey.host import common, heard
 
 # Where programs lie, and what anybody can write to
 HELD = (
@@ -48,7 +48,7 @@ def held(gone: Collection[str], crowded: list[str]) -> Iterator[os.DirEntry[str]
                     break
                 if one.is_file(follow_symlinks=False):
                     yield one
-    looked, mounts, alone = 0, common.mount_points(), _alone()
+    looked, mounts, alone = 0, heard.mount_points(), _alone()
     spent: Counter[tuple[str, int]] = Counter()
     left = deque((one, one) for one in BELOW if one not in gone)
     while left:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import code, common
+from checks.survey.host import code, common, manager
 
 GROUPS = "/sys/fs/cgroup"
 # Bytes of what a process has mapped: six times what the 65,530 rows of a kernel take, with usual paths
@@ -97,14 +97,9 @@ def _shared(ids: Collection[str]) -> Iterator[str]:
 
 def _groups(units: list[str]) -> dict[str, tuple[int, str]]:
     """Unit -> its main process, and its control group."""
-    if not units:
-        return {}
-    text = common.run(
-        "systemctl", "show", "--property=Id", "--property=MainPID", "--property=ControlGroup", "--", *units
-    )
-    blocks = [dict(line.partition("=")[::2] for line in common.lines(block)) for block in text.split("\n\n")]
-    told = {block["Id"]: (int(block.get("MainPID", "0")), block.get("ControlGroup", "")) for block in blocks if block}
-    return {unit: told.get(unit, (0, "")) for unit in units}
+    told = manager.properties(units, "Id", "MainPID", "ControlGroup")
+    found = {unit: (one.get("MainPID", 0), one.get("ControlGroup", "")) for unit, one in told.items()}
+    return {unit: found.get(unit, (0, "")) for unit in units}
 
 
 def _above(path: str) -> list[str]:
@@ -159,13 +154,13 @@ def _mounts(pid: int) -> Iterator[tuple[str, str]]:
 def _other(pid: int, place: str) -> bool:
     """Whether a process sees something else at a path than the host does, where the host has it."""
     try:
-        there = Path(place).stat()
+        there = os.stat(place)
     except OSError:
         return False
     try:
-        seen = Path(f"/proc/{pid}/root{os.path.realpath(place)}").stat()
+        seen = os.stat(f"/proc/{pid}/root{os.path.realpath(place)}")
     except FileNotFoundError:
-        return Path(f"/proc/{pid}").exists()
+        return os.path.exists(f"/proc/{pid}")
     except OSError:
         return False
     return (seen.st_dev, seen.st_ino) != (there.st_dev, there.st_ino)
@@ -175,7 +170,7 @@ def _spaces(pid: int) -> dict[str, str]:
     found = {}
     for kind in SPACES:
         with suppress(OSError):
-            found[kind] = str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+            found[kind] = os.readlink(f"/proc/{pid}/ns/{kind}")
     return found
 
 
@@ -185,7 +180,7 @@ def _process(pid: int, files: code.Code, *, told: bool = True) -> dict[str, obje
     if not status or status.get("State", "Z").startswith(("Z", "X")):
         return None
     try:
-        exe = str(Path(f"/proc/{pid}/exe").readlink())
+        exe = os.readlink(f"/proc/{pid}/exe")
         group = next(
             line[3:] for line in common.lines(common.read(f"/proc/{pid}/cgroup") or "") if line.startswith("0::")
         )
@@ -215,8 +210,8 @@ def _zeros(path: str) -> list[str]:
 def _threads(pid: int) -> Iterator[str]:
     """`NICE POLICY PRIORITY` of each thread (proc(5): fields 19, 41 and 40)."""
     with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            fields = (common.read(thread / "stat") or "").rpartition(")")[2].split()
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            fields = (common.read(f"/proc/{pid}/task/{thread}/stat") or "").rpartition(")")[2].split()
             if len(fields) > 38:
                 yield f"{fields[16]} {fields[38]} {fields[37]}"
 
@@ -247,7 +242,7 @@ class Others:
         """`pid`, `what` it does that it must not, and its `words`."""
         return [
             {"pid": pid, "what": what, "words": common.masked(" ".join(_zeros(f"/proc/{pid}/cmdline")[:4])).split(" ")}
-            for pid in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+            for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
             if pid not in ours
             for what in self._does(pid)
         ]

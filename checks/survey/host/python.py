@@ -49,16 +49,21 @@ def look(asked: dict[str, str]) -> dict[str, object]:
 def candidates() -> Iterator[str]:
     """What would be run or imported first."""
     for pattern in ARCHIVES:
-        yield from (f"/{path.relative_to(ROOT)}" for path in ROOT.glob(pattern))
+        yield from map(below, ROOT.glob(pattern))
     for pattern in OWN:
         for folder in ROOT.glob(pattern):
             names = folder.iterdir() if folder.is_dir() else iter(())
-            yield from (f"/{path.relative_to(ROOT)}" for path in names if path.name != MADE)
-            yield from (f"/{path.relative_to(ROOT)}" for path in libraries(folder))
+            yield from (below(path) for path in names if path.name != MADE)
+            yield from map(below, libraries(folder))
     for pattern in SITES:
         for folder in ROOT.glob(pattern):
             names = folder.iterdir() if folder.is_dir() else iter(())
-            yield from (f"/{path.relative_to(ROOT)}" for path in names if first(path))
+            yield from (below(path) for path in names if first(path))
+
+
+def below(path: Path) -> str:
+    """What the host itself calls it."""
+    return str(path).removeprefix(str(ROOT).rstrip("/"))
 
 
 def libraries(folder: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import bus, commands, common, dpkg, jobs, pam, places, sshd
+from checks.survey.host import bus, commands, common, dpkg, heard, jobs, pam, places, sshd
 
 ETC = Path("/etc")
 RUN = Path("/run")
@@ -201,7 +201,7 @@ def programs() -> Iterator[dict[str, str]]:
     """Those that run as root or with a privilege of root's, whoever starts them, and that no package makes so."""
     modes: dict[str, str] = {}
     given: dict[str, tuple[str, str]] = {}
-    gone = common.silent((*places.HELD, *places.BELOW))
+    gone = heard.silent((*places.HELD, *places.BELOW))
     yield from (
         jobs.told(Path(folder), "its file system does not answer: nobody knows what lies there") for folder in gone
     )
