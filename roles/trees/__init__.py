@@ -65,7 +65,7 @@ class Looked(Look[Found]):
 @cache
 def program(main: str) -> str:
     """The text of a program of ours, for `python3 -c`: the modules that it needs, each before those that import it."""
-    names = ("entry", "look", "prove", "settle")
+    names = ("entry", "glance", "look", "prove", "settle")
     texts = {name: (HOST / f"{name}.py").read_text() for name in names[: names.index(main) + 1]}
     return (
         "import sys, types\n"

@@ -18,7 +18,7 @@ from checks.survey.python import PYTHON
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES, Change, Trees
 from checks.survey.ways import WAYS
-from roles.trees.host import settle
+from roles.trees.host import glance, settle
 from tests.unit.test_checks_survey import run
 from tests.unit.test_trees import CHANGED
 from tests.unit.trees_host import TreesHost, trees_host
@@ -26,12 +26,14 @@ from tests.unit.trees_host import TreesHost, trees_host
 ODD = os.fsdecode(b"\xff\n\x1b[2J")
 
 
-@pytest.fixture(params=["walked", "glanced"])
+@pytest.fixture(params=["walked", "glanced", "shared"])
 def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
-    """One whose trees are recorded, each with a glance or none of them."""
+    """One whose trees are recorded, each with a glance, of one pass or of several, or none of them."""
     made = trees_host(tmp_path / "host", monkeypatch)
-    if request.param == "glanced":
+    if request.param != "walked":
         monkeypatch.setattr(settle, "MANY", 1)
+    if request.param == "shared":
+        monkeypatch.setattr(glance, "SHARES", 2)
     assert made.settle() == 0
     return made
 

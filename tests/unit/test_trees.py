@@ -14,19 +14,21 @@ import pytest
 from rigwright.host.desired import desired
 from rigwright.trees import declared, missing
 from roles.envs.host.tree import see
-from roles.trees.host import look, settle
+from roles.trees.host import glance, look, settle
 from roles.trees.host.entry import content
 from roles.trees.host.look import Host
 from tests.unit.samples import facts, rig
 from tests.unit.trees_host import TreesHost, sealed, trees_host
 
 
-@pytest.fixture(params=["walked", "glanced"])
+@pytest.fixture(params=["walked", "glanced", "shared"])
 def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
-    """One whose trees are recorded, each with a glance or none of them."""
+    """One whose trees are recorded, each with a glance, of one pass or of several, or none of them."""
     made = trees_host(tmp_path / "host", monkeypatch)
-    if request.param == "glanced":
+    if request.param != "walked":
         monkeypatch.setattr(settle, "MANY", 1)
+    if request.param == "shared":
+        monkeypatch.setattr(glance, "SHARES", 2)
     assert made.settle() == 0
     return made
 

@@ -14,7 +14,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +23,7 @@ from checks.survey.host import common
 SHOWN = 8  # of the changes of each kind in a tree
 # How a record begins, and bytes of it that have as much in them.
 TREE, BEGINS = re.compile(r'\{"tree":"(/[^"\\]+)"'), 8192
-GLANCE = re.compile(TREE.pattern + r',"at":"[^"\\]+","glance":"([0-9a-f]{64})"')
-LISTED = "%y %i %s %m %U %G %T@ %C@ %P %l\\0"
+TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ {} %l\\0"
 FEW = 500  # entries of a tree of which each is asked whether it can be removed: for more it takes as long as all else
 LONGEST = 1 << 28  # bytes of a record: an environment has 60,000 files, each takes 200
 RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.posix_acl_default"))
@@ -186,19 +185,42 @@ def changes(tree: str, entries: dict[str, list[Any]], unless: list[str], deep: b
         yield change("missing", name, KINDS.get(was[0], "something"), "nothing", since)
 
 
-def untouched(tree: str, unless: list[str], glance: str) -> bool:
-    """Whether one pass of find(1) tells what it told when a large tree was recorded: a walk takes five times as long.
+def untouched(tree: str, unless: list[str], text: str) -> bool:
+    """Whether find(1) tells what it told when a large tree was recorded: a walk takes many times as long.
 
     No file has changed then, for the kernel sets a ctime at each change, and nothing has come to a folder or gone.
+
+    Args:
+        tree: Its path.
+        unless: What comes and goes in it.
+        text: Its record, which may name folders that find(1) was asked about beside the others, at the same time.
     """
-    left = (word for name in unless for word in ("-path", f"./{name}", "-prune", "-o"))
-    words = (".", "-path", ".", "-printf", "%i %m %U %G\\0", "-o", *left, "-printf", LISTED)
-    try:
-        told = subprocess.run(["find", *words], cwd=tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    except OSError:
+    head, entries, _ = text.partition(',"entries":')
+    noted = json.loads(head + "}") if entries else {}
+    if noted.get("tree") != tree or "glance" not in noted:
         return False
-    seen = hashlib.sha256(told.stdout).hexdigest()
-    return not (told.returncode or told.stderr) and seen == glance and not State(tree, "", os.lstat(tree)).rights()
+    folders: list[list[str]] = noted.get("shares", [])
+    others = [word for name in unless for word in ("-path", f"./{name}", "-prune", "-o")]
+    if folders:
+        named = [word for group in folders for name in group for word in ("-o", "-path", f"./{name}")]
+        others += ["-type", "d", "(", *named[1:], ")", "-prune", "-o"]
+    asked = [[".", "-path", ".", "-printf", TOP, "-o", *others, "-printf", LISTED.format("%P")]]
+    asked += [[*(f"./{name}" for name in group), "-printf", LISTED.format("%p")] for group in folders]
+    with ExitStack() as opened:
+        files = [opened.enter_context(open(os.memfd_create("told"), "r+b")) for _ in (*asked, "errors")]
+        try:
+            running = [
+                subprocess.Popen(["find", *words], cwd=tree, stdin=subprocess.DEVNULL, stdout=file, stderr=files[-1])
+                for words, file in zip(asked, files, strict=False)
+            ]
+        except OSError:
+            return False
+        failed = sum(one.wait() != 0 for one in running) + os.fstat(files[-1].fileno()).st_size
+        told = hashlib.sha256()
+        for file in files[:-1]:
+            file.seek(0)
+            told.update(file.read())
+    return not failed and told.hexdigest() == noted["glance"] and not State(tree, "", os.lstat(tree)).rights()
 
 
 def recorded(tree: str, folder: str, known: dict[str, str], unless: list[str] | None) -> dict[str, list[Any]] | str:
@@ -216,8 +238,7 @@ def recorded(tree: str, folder: str, known: dict[str, str], unless: list[str] | 
         return "no record of it"
     if known.get(name) != hashlib.sha256(text.encode()).hexdigest():
         return "a record that the ledger does not know"
-    noted = GLANCE.match(text[:BEGINS])
-    if unless is not None and noted and noted[1] == tree and untouched(tree, unless, noted[2]):
+    if unless is not None and untouched(tree, unless, text):
         return {}
     made = json.loads(text)
     entries: dict[str, list[Any]] = made["entries"] if made["tree"] == tree else {}

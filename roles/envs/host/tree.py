@@ -83,16 +83,16 @@ def close(top: Path) -> None:
     tree = walk(top)
     if tree.wrong:
         raise Refused("\n".join(tree.wrong[:SHOWN]))
-    for relative in ("", *tree.folders, *tree.links, *tree.files):
-        path = top / relative
+    # a Path for each would take as long as all else
+    for path in (str(top), *(f"{top}/{one}" for one in (*tree.folders, *tree.links, *tree.files))):
         os.chown(path, 0, 0, follow_symlinks=False)
-        if relative in tree.links:
-            continue
         # after its owner, which takes away what an owner may
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        wanted = 0o755 if relative not in tree.files or mode & 0o111 else 0o644
-        if mode != wanted:
-            path.chmod(wanted)
+        found = os.lstat(path).st_mode
+        if stat.S_ISLNK(found):
+            continue
+        wanted = 0o644 if stat.S_ISREG(found) and not found & 0o111 else 0o755
+        if stat.S_IMODE(found) != wanted:
+            os.chmod(path, wanted)  # noqa: PTH101 (as above)
 
 
 def _inside(relative: str, target: str) -> bool:

@@ -1,4 +1,4 @@
-"""What root sees of a file of a tree, and of a whole tree at a glance."""
+"""What root sees of a file of a tree."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 
 # A mode may be as it should be, and these let others in all the same, or a program do more.
 RIGHTS = ("security.capability", "system.posix_acl_access", "system.posix_acl_default")
-MANY = 2000  # entries, from which on a pass of find(1) is quicker than a walk
-TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ %P %l\\0"
 
 Entry = tuple[str, int, int, int, int, int, int, int, str]
 """Kind (f, d, l or ?), inode, size, mode, user, group, mtime and ctime in ns, and SHA-256 or where the link leads."""
@@ -74,20 +72,3 @@ def rights(path: Path, kind: str) -> list[str]:
         return [name for name in os.listxattr(path, follow_symlinks=False) if name in RIGHTS]
     except OSError:  # the file system has none
         return []
-
-
-def glance(tree: Path, loose: tuple[str, ...] = ()) -> str:
-    """SHA-256 of what one pass of find(1) tells of a tree, times of its folders included; empty where that fails.
-
-    As long as it is the same, nothing of the tree has changed: the kernel sets a ctime at each change. Otherwise nobody
-    knows: something may have come and gone in a folder, or the folder may list what it has in another order.
-    """
-    import subprocess  # here: few hosts have a tree that is so large, and importing it takes as long as looking does
-
-    left = (word for name in loose for word in ("-path", f"./{name}", "-prune", "-o"))
-    words = ("/usr/bin/find", ".", "-path", ".", "-printf", TOP, "-o", *left, "-printf", LISTED)
-    try:
-        told = subprocess.run(words, cwd=tree, env={"LC_ALL": "C"}, stdin=-3, capture_output=True, check=False)
-    except OSError:
-        return ""
-    return "" if told.returncode or told.stderr or rights(tree, "d") else hashlib.sha256(told.stdout).hexdigest()

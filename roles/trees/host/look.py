@@ -17,14 +17,15 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from .entry import Entry, content, glance, rights, seen, walk
+from .entry import Entry, content, rights, seen, walk
+from .glance import glance
 
 # Root writes it once a generation has answered, and a job while it mends modes: neither is part of what is run.
 LOOSE = {"generation": ("proven",), "engine": ("tree", "tree.new")}
 
-GLANCE = re.compile(rb'"glance":"([0-9a-f]{64})"')
-HEAD = 16384  # bytes in which a record has that: before its entries, and after the tree's path
+ENTRIES = b',"entries":'  # what a record has after all else: of a large tree it is not read where a glance is enough
 
 
 class Host:
@@ -106,13 +107,14 @@ class Host:
             return {}
         return found
 
-    def write(self, tree: Path, entries: dict[str, Entry], glance: str) -> None:
-        """Record a tree, and its glance, if there is one. The ledger has it first, so that a record it does not know is
-        none of ours.
+    def write(self, tree: Path, entries: dict[str, Entry], glance: str, shared: list[list[str]]) -> None:
+        """Record a tree, and its glance, if there is one, with what was shared out for it. The ledger has it first, so
+        that a record it does not know is none of ours.
         """
         path = self.record(tree)
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        made = {"tree": str(tree), "at": at, **({"glance": glance} if glance else {}), "entries": entries}
+        noted = {"glance": glance, "shares": shared} if glance else {}
+        made = {"tree": str(tree), "at": at, **noted, "entries": entries}
         text = json.dumps(made, separators=(",", ":")).encode()
         self.records.mkdir(mode=0o755, exist_ok=True)
         digest = hashlib.sha256(text).hexdigest()
@@ -147,8 +149,10 @@ def entries_of(text: bytes | None) -> dict[str, Entry] | None:
 
 def as_at_a_glance(tree: Path, kind: str, text: bytes | None) -> bool:
     """Whether a tree is as it was when this record was written, as far as a glance tells."""
-    noted = GLANCE.search((text or b"")[:HEAD].partition(b'"entries":')[0])
-    return bool(noted and noted[1].decode() == glance(tree, LOOSE.get(kind, ())))
+    end = text.find(ENTRIES) if text else -1
+    noted: dict[str, Any] = json.loads(text[:end] + b"}") if text and end > 0 else {}
+    # one of before large trees were shared out is of one pass
+    return bool(noted.get("glance")) and noted["glance"] == glance(tree, LOOSE.get(kind, ()), noted.get("shares", ()))
 
 
 def says(generation: Path) -> str:

@@ -13,7 +13,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from .entry import MANY, Entry, content, glance, kind_of, rights, seen, walk
+from .entry import Entry, content, kind_of, rights, seen, walk
+from .glance import MANY, glance, shares
 from .look import LOOSE, Host, as_at_a_glance, differences, entries_of, pending
 from .prove import unproven
 
@@ -34,12 +35,13 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     if as_at_a_glance(tree, kind, text):
         return
     before = entries_of(text)
-    shown = glance(tree, loose) if len(before or ()) >= MANY else ""
+    shared = shares(before) if before and len(before) >= MANY else []
+    shown = glance(tree, loose, shared) if len(before or ()) >= MANY else ""
     found = list(differences(tree, kind, before)) if before is not None else []
     if before is not None and not found:
         # what has come and gone in a folder, or a record from before there were glances
-        if shown and shown == glance(tree, loose):
-            host.write(tree, before, shown)
+        if shown and shown == glance(tree, loose, shared):
+            host.write(tree, before, shown, shared)
         return
     if kind == "texts":
         before = None
@@ -47,14 +49,15 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     for what, name in found:
         if what == "extra":
             away(tree / name)
-    count = 0
+    there = []
     for name, state in walk(tree, loose):
-        count += 1
+        there.append(name)
         was = before.get(name) if before is not None else None
         closed(tree / name, state, was[3:6] if was else (bare(state), 0, 0))
     hashed = host.hashed(tree) if before is None and kind == "engine" else {}
     entries: dict[str, Entry] = {}
-    shown = glance(tree, loose) if count >= MANY else ""
+    shared = shares(there) if len(there) >= MANY else []
+    shown = glance(tree, loose, shared) if len(there) >= MANY else ""
     for name, state in walk(tree, loose):
         known = hashed.get((name, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
         entries[name] = (*seen(state), known or content(tree / name, kind_of(state)))
@@ -67,7 +70,7 @@ def settled(host: Host, tree: Path, kind: str) -> None:
     if wrong:
         more = f" and {len(wrong) - NOTED} more" if len(wrong) > NOTED else ""
         raise Unfit(f"{', '.join(sorted(wrong)[:NOTED])}{more}")
-    host.write(tree, entries, shown if shown and shown == glance(tree, loose) else "")
+    host.write(tree, entries, shown if shown and shown == glance(tree, loose, shared) else "", shared)
 
 
 def _told(entry: Entry | None) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import locks
@@ -107,7 +107,14 @@ class Run:
             if missing and self._fits(missing):
                 total = sum(one.file.size for one in missing)
                 say(f"==> fetching {len(missing)} files, {total / GB:.2f} GB")
+                self.place.claim(*self._usable(missing))
                 self._each(missing, THREADS, fetch, means)
+
+    def _usable(self, wanted: list[Wanted]) -> Iterator[Path]:
+        """Places that files can have; why one cannot be used is said where it is brought."""
+        for one in wanted:
+            with suppress(Refused):
+                yield self.place.path(one.file)
 
     def _each(self, wanted: list[Wanted], threads: int, work: Callable[[Wanted], None], means: Means) -> None:
         """Do something with every file; one that fails does not stop the others, a full disk does."""

@@ -1,0 +1,147 @@
+"""A large tree is looked at by passes of find(1) that run at the same time, of which none leaves anything out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from checks.survey.host import trees
+from roles.trees.host import glance as glances
+from roles.trees.host import look, settle
+from roles.trees.host.glance import SHARES, glance, shares
+from tests.unit.test_survey_trees import changes
+from tests.unit.trees_host import TreesHost, trees_host
+
+
+def names(folder: str, count: int) -> list[str]:
+    return [folder, *(f"{folder}/{number}" for number in range(count))]
+
+
+def test_folders_are_shared_out_whole_until_each_pass_has_about_as_much() -> None:
+    there = [
+        "",
+        "top",
+        *names("top/a", 400),
+        *names("top/b", 259),
+        *names("top/b/in", 40),
+        *names("top/c", 100),
+        *names("top/d", 300),
+    ]
+    there += [*names("top/e", 8), *names("top/f", 300), *names("alone", 30)]
+    assert shares(there) == [["top/b", "alone"], ["top/d"], ["top/f"]]
+
+
+def test_a_folder_with_more_than_one_pass_may_have_is_divided() -> None:
+    there = ["top", "top/in", *(name for letter in "abcdefgh" for name in names(f"top/in/{letter}", 100))]
+    found = shares(there)
+    assert [len(share) for share in found] == [2] * (SHARES - 1)
+    assert {name.rpartition("/")[0] for share in found for name in share} == {"top/in"}
+
+
+@pytest.mark.parametrize("name", ["a*", "b?", "c[d]", "e\\f", "g h", "i\n", "\udcff", "\u2028"])
+def test_a_folder_that_a_pattern_would_not_name_is_nobodys_share(name: str) -> None:
+    assert shares([*names("top", 400), *names(f"{name}x", 100), *names("other", 100)]) == [["other"]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in ("top/a", "top/b/in", "top/c", "top/d"):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(30):
+            (tmp_path / folder / f"{number}").write_text("x")
+    (tmp_path / "top/link").symlink_to("a")
+    (tmp_path / "note").write_text("x")
+    return tmp_path
+
+
+def there(tree: Path) -> list[str]:
+    return [str(one.relative_to(tree)) for one in tree.rglob("*")]
+
+
+def _linked(folder: Path) -> None:
+    away = Path(mkdtemp()) / "away"
+    folder.rename(away)
+    folder.symlink_to(away)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "bytes": lambda folder: (folder / "3").write_text("y"),
+    "a mode": lambda folder: (folder / "3").chmod(0o600),
+    "the folder's mode": lambda folder: folder.chmod(0o700),
+    "a time": lambda folder: os.utime(folder / "3", (1, 1)),
+    "a file more": lambda folder: (folder / "more").touch(),
+    "a file less": lambda folder: (folder / "3").unlink(),
+    "a folder more": lambda folder: (folder / "more").mkdir(),
+    "another name": lambda folder: (folder / "3").rename(folder / "4"),
+    "the folder is gone": shutil.rmtree,
+    "the folder has another name": lambda folder: folder.rename(folder.with_name("z")),
+    "a link to it in its place": _linked,
+    "a folder beside it": lambda folder: (folder.parent / "beside").mkdir(),
+}
+
+
+@pytest.mark.parametrize("where", ["top/a", "top/b", "top/c", "top/d", "top/b/in"])
+@pytest.mark.parametrize("what", CHANGES)
+def test_each_change_is_seen_whatever_pass_it_is_in(tree: Path, what: str, where: str) -> None:
+    shared = shares(there(tree))
+    assert len(shared) == SHARES - 1
+    before = glance(tree, (), shared)
+    assert before == glance(tree, (), shared) != ""
+    if not (tree / where / "3").exists():
+        (tree / where / "3").write_text("x")
+        before = glance(tree, (), shared)
+    CHANGES[what](tree / where)
+    assert glance(tree, (), shared) != before
+
+
+def test_what_find_complains_of_is_no_glance(tree: Path) -> None:
+    assert glance(tree, (), [["top/a"]])
+    assert glance(tree, (), [["top/none"]]) == ""
+    assert glance(tree / "none") == ""
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreesHost:
+    made = trees_host(tmp_path / "host", monkeypatch)
+    monkeypatch.setattr(settle, "MANY", 1)
+    monkeypatch.setattr(glances, "SHARES", 2)
+    return made
+
+
+def unwalked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "differences", lambda tree, *_: pytest.fail(f"walked {tree}"))
+    monkeypatch.setattr(trees, "walk", lambda tree, *_: pytest.fail(f"walked {tree}"))
+
+
+def test_a_record_names_what_is_shared_out_and_both_readers_take_it(
+    host: TreesHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert host.settle() == 0
+    assert '"shares":[["bin"]]' in host.record(host.engine).read_text()
+    unwalked(monkeypatch)
+    assert host.pending() == []
+    assert changes(host) == []
+
+
+def test_a_record_of_before_trees_were_shared_out_still_counts(
+    host: TreesHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "shares", lambda _: [])
+    assert host.settle() == 0
+    # as it was written then
+    for record in host.record(host.engine).parent.iterdir():
+        was = record.read_bytes()
+        record.write_bytes(text := was.replace(b'"shares":[],', b""))
+        known = host.ledger.read_text().replace(hashlib.sha256(was).hexdigest(), hashlib.sha256(text).hexdigest())
+        host.ledger.write_text(known)
+    assert "shares" not in host.record(host.engine).read_text()
+    assert '"glance":"' in host.record(host.engine).read_text()
+    unwalked(monkeypatch)
+    assert host.pending() == []
+    assert changes(host) == []
