@@ -19,7 +19,8 @@ from tests.hosts.models import rigwright
 from tests.hosts.steady import load
 from tests.hosts.support import deploy, red_lines, until
 
-# catalog/rig5090solo.toml's two, of the model that inventory/metal.py serves, and another one for each
+# catalog/rig5090solo.toml's two, of the model that inventory/metal.py serves, and another one for each. By itself
+# llama-server takes all processors: while there are two of it on them, each token of either takes seconds.
 CATALOG = """
 [variants."llamacpp/solo-chat"]
 engine = "llama.cpp"
@@ -51,6 +52,7 @@ model = "metal-rig"
 cards = 0
 context = 4096
 parallel = 4
+flags.threads = "2"
 
 [variants."llamacpp/solo-translate-two"]
 engine = "llama.cpp"
@@ -58,6 +60,7 @@ model = "metal-rig"
 cards = 0
 context = 2048
 parallel = 2
+flags.threads = "2"
 """
 TWO = {
     "chat": {"variant": "llamacpp/solo-chat", "cards": [0], "port": 18082},

@@ -57,6 +57,7 @@ why = "it is said to call tools, which the model cannot"
 engine = "llama.cpp"
 model = "{BROKEN}"
 context = 8192
+flags.threads = "1"
 
 [models.{BROKEN}]
 file = "{BROKEN}"
