@@ -40,6 +40,7 @@ engine = "llama.cpp"
 model = "{SLOW}"
 context = 8192
 slots = 4
+flags.threads = "1"
 flags.json-schema = "{{"
 
 [variants."llamacpp/slow-agents"]
