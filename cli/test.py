@@ -112,11 +112,12 @@ one stage. Times are on two cores, with base images and engines in {CACHE}.
 `test gpu` deploys inventory/metal.py to a machine with an NVIDIA card and breaks it in every way that a check must
 notice: it stops and kills the service, hides device files, takes memory of the first card and leads the dynamic
 linker astray, and puts each right again. A container on a Debian 13 host, started by podman, is to compute on the
-card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/contained.py makes. Two
-cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on both. It
-needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that has them and that nobody uses, as
---host: the rig stays on that one, until `rigwright remove inventory/metal.py` takes it off. Without a card it says so
-and does nothing.
+card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/contained.py makes. An
+instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
+both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
+both. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that has them and that nobody
+uses, as --host: the rig stays on that one, until `rigwright remove inventory/metal.py` takes it off. Without a card it
+says so and does nothing.
 
 `test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
 that it does not compile for.

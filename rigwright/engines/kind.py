@@ -205,6 +205,10 @@ class Kind(ABC):
         """What an instance of it keeps in memory; None where nobody knows."""
         return None
 
+    def takes_all_processors(self, instance: Instance) -> bool:
+        """Whether it computes with every processor that there is, so that two of it at once keep each other waiting."""
+        return False
+
     def begun(self, lines: Iterable[str]) -> Begun:
         """What such lines say; a process that was taken over may have written any."""
         return Begun()

@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bundle",
         type=Path,
-        help="for no network: what `rigwright bundle` made of inventory/metal.py, for two cards with a gateway",
+        help="for no network: what `rigwright bundle` made of inventory/metal.py, with a gateway",
     )
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
@@ -39,9 +39,8 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
         if not address:
             lab.down()
         found = machines.reach(address) if address else machines.boot(lab, pytestconfig.getoption("--release"))
-        # a bundle for two cards has packages of the gateway before them
-        front = {"gateway": machines.GATEWAY} if len(found.cards) > 1 else {}
-        found.describe(also_build_for=more, **front)
+        # its bundle has packages of the gateway that some tests put before other instances
+        found.describe(also_build_for=more, gateway=machines.GATEWAY)
         bundle = given or machines.make_bundle(found, tmp_path_factory.mktemp("bundle"))
         found.describe(also_build_for=more, bundle=str(bundle))
         yield found

@@ -22,7 +22,7 @@ PORT = 8020
 KEY = "/etc/rigwright/credentials/metal.api-key"
 SOCKET = "/run/rigwright/instances/metal/api.sock"
 MODEL = "metal-rig.gguf"
-# What test_pair.py has in front of an instance a card.
+# What tests have in front of several instances.
 LAN = 8000
 GATEWAY: dict[str, object] = {"listeners": {"lan": {"address": "0.0.0.0", "port": LAN, "keys": False}}}
 # What tests put on the machine, and take away again.

@@ -5,18 +5,15 @@ By itself: `.venv/bin/pytest -s -v tests/gpu/test_pair.py`.
 
 from __future__ import annotations
 
-import json
-import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import requests
 
 from lab.tiny_model import ANSWER
-from tests.gpu.machine import GATEWAY, INVENTORY, LAN, Machine
-from tests.hosts.gateway_box import QUESTION
+from tests.gpu.boxes import BUSES, SLACK, Declare, answer, declaring, memory, pid_of, served_by, url, variants
+from tests.gpu.machine import INVENTORY, Machine
 from tests.hosts.models import rigwright
 from tests.hosts.steady import load
 from tests.hosts.support import deploy, red_lines, until
@@ -51,11 +48,6 @@ EACH = {
     "left": {"variant": ONE, "cards": [0], "port": 8020},
     "right": {"variant": ONE, "cards": [1], "port": 8021},
 }
-SLACK = 64  # MiB that a card's use may differ by from one time to the next
-MEMORY = "timeout 20 nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits"
-HOLDERS = "timeout 20 nvidia-smi --query-compute-apps=pid,gpu_bus_id --format=csv,noheader"
-BUSES = "timeout 20 nvidia-smi --query-gpu=gpu_bus_id --format=csv,noheader"
-Declare = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +61,7 @@ def pair(machine: Machine) -> Machine:
 @pytest.fixture(scope="module")
 def declare(pair: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Declare]:
     """Writes the machine's inventory with other instances, in a folder with a catalogue of its own."""
-    folder = tmp_path_factory.mktemp("pair")
-    (folder / "catalog").mkdir()
-    (folder / "catalog/pair.toml").write_text(CATALOG)
-
-    def write(instances: dict[str, object], models: dict[str, list[str]]) -> Path:
-        ((name, data),) = runpy.run_path(str(INVENTORY))["rigs"]
-        front = {**GATEWAY, "models": {one: {"instances": by} for one, by in models.items()}}
-        keys = {**pair.connection, **data["rig"]["entry"], "instances": instances, "gateway": front}
-        path = folder / "rig.py"
-        path.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{{name!r}: {keys!r}}})\n")
-        return path
-
-    yield write
+    yield declaring(pair, tmp_path_factory.mktemp("pair"), CATALOG)
     # other tests have the machine as inventory/metal.py says
     assert deploy(INVENTORY).status == 0
 
@@ -93,36 +73,6 @@ def each(pair: Machine, declare: Declare) -> Path:
     done = deploy(inventory)
     assert done.status == 0, done.said[-4000:]
     return inventory
-
-
-def memory(pair: Machine) -> list[int]:
-    """Memory of each card that is in use, MiB."""
-    return [int(line) for line in pair.run(MEMORY).split()]
-
-
-def served_by(pair: Machine) -> dict[int, set[str]]:
-    """Processes that compute, each with the bus addresses of its cards."""
-    found: dict[int, set[str]] = {}
-    for line in pair.run(HOLDERS).splitlines():
-        pid, bus = line.split(", ")
-        found.setdefault(int(pid), set()).add(bus)
-    return found
-
-
-def pid_of(pair: Machine, instance: str) -> int:
-    return int(pair.run(f"systemctl show --property=MainPID --value rigwright-{instance}"))
-
-
-def url(pair: Machine) -> str:
-    """Of the gateway's chat completions."""
-    return f"http://{pair.connection['ssh_hostname']}:{LAN}/v1/chat/completions"
-
-
-def answer(pair: Machine, model: str) -> str:
-    """What a model says to the question, through the gateway."""
-    said = requests.post(url(pair), json={"model": model, "messages": QUESTION}, timeout=60)
-    assert said.ok, said.text
-    return str(said.json()["choices"][0]["message"]["content"]).strip()
 
 
 def answered_tokens(pair: Machine, instance: str) -> float:
@@ -172,11 +122,7 @@ def test_nobody_loses_an_answer_while_one_card_gets_another_variant(pair: Machin
     assert switched.returncode == 0, switched.stdout + switched.stderr
     print(f"\n{len(clients.answered)} answered, {len(clients.told)} told 503, longest silence {clients.silence:.2f} s")
     assert (clients.wrong, clients.told) == ([], [])
-    manifest = json.loads(pair.run("cat /etc/rigwright/current/manifest.json"))
-    assert {name: one["variant"] for name, one in manifest["instances"].items()} == {
-        "left": "llamacpp/metal-eight",
-        "right": ONE,
-    }
+    assert variants(pair) == {"left": "llamacpp/metal-eight", "right": ONE}
     assert pid_of(pair, "right") == before
     assert red_lines(inventory) == {}
     assert deploy(inventory).changed == []

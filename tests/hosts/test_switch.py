@@ -40,6 +40,7 @@ engine = "llama.cpp"
 model = "{SLOW}"
 context = 8192
 slots = 4
+flags.threads = "1"
 flags.json-schema = "{{"
 
 [variants."llamacpp/slow-agents"]
@@ -57,6 +58,7 @@ why = "it is said to call tools, which the model cannot"
 engine = "llama.cpp"
 model = "{BROKEN}"
 context = 8192
+flags.threads = "1"
 
 [models.{BROKEN}]
 file = "{BROKEN}"

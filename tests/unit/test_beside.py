@@ -37,7 +37,8 @@ def made(*cards: int, header: bool = True, **changes: Any) -> Instance:
     """An instance whose lock says what it needs, 6 GiB and what an engine takes beside."""
     known = Header(architecture="llama", cache=KEPT) if header else None
     weights = artefact(size=WEIGHTS, header=known)
-    return instance(cards=cards, parts=parts(weights), context=CONTEXT, flash_attention="on", **changes)
+    own = {"flags": {"threads": "2"}, "context": CONTEXT, "flash_attention": "on"} | changes
+    return instance(cards=cards, parts=parts(weights), **own)
 
 
 def box(one: Instance, **changes: Any) -> Rig:
@@ -65,6 +66,8 @@ CASES: dict[str, tuple[Instance, Room, str]] = {
         "4.5 GiB of card 1 would be needed, 1.0 are free",
     ),
     "a card that does not answer": (made(0), Room(ONE * 9), "card 0 would be needed, 0.0 are free"),
+    "it takes all processors": (made(flags={}), Room(99 * ONE), "no flags.threads is set"),
+    "on a card it takes none of them": (made(0, flags={}), Room(0, {0: (ONE, ONE)}), ""),
     "nothing is known of it": (made(header=False), Room(99 * ONE), "its lock does not say what memory it needs"),
 }
 

@@ -53,6 +53,10 @@ class LlamaCpp(InstallingKind):
 
         return memory(one)
 
+    def takes_all_processors(self, instance: Instance) -> bool:
+        """By itself it starts a thread for each, which waits for all others at every step of a token."""
+        return not instance.cards and "threads" not in cast(Variant, instance.variant).flags
+
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, model and purpose."""
         return able.abilities(instance)

@@ -1,0 +1,140 @@
+"""One card and its host's processor: a model on each behind one gateway, as on a box that chats on its only card and
+translates beside it; another variant for either while clients ask both.
+
+By itself: `.venv/bin/pytest -s -v tests/gpu/test_beside.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lab.tiny_model import ANSWER
+from tests.gpu.boxes import BUSES, SLACK, Declare, answer, asked, declaring, memory, pid_of, served_by, url, variants
+from tests.gpu.machine import INVENTORY, Machine
+from tests.hosts.models import rigwright
+from tests.hosts.steady import load
+from tests.hosts.support import deploy, red_lines, until
+
+# catalog/rig5090solo.toml's two, of the model that inventory/metal.py serves, and another one for each. By itself
+# llama-server takes all processors: while there are two of it on them, each token of either takes seconds.
+CATALOG = """
+[variants."llamacpp/solo-chat"]
+engine = "llama.cpp"
+model = "metal-rig"
+cards = 1
+context = 32768
+parallel = 4
+cache_type_k = "q4_0"
+cache_type_v = "q8_0"
+flash_attention = "on"
+memory_lock = true
+flags.reasoning-format = "deepseek"
+
+[variants."llamacpp/solo-chat-two"]
+engine = "llama.cpp"
+model = "metal-rig"
+cards = 1
+context = 16384
+parallel = 2
+cache_type_k = "q4_0"
+cache_type_v = "q8_0"
+flash_attention = "on"
+memory_lock = true
+flags.reasoning-format = "deepseek"
+
+[variants."llamacpp/solo-translate"]
+engine = "llama.cpp"
+model = "metal-rig"
+cards = 0
+context = 4096
+parallel = 4
+flags.threads = "2"
+
+[variants."llamacpp/solo-translate-two"]
+engine = "llama.cpp"
+model = "metal-rig"
+cards = 0
+context = 2048
+parallel = 2
+flags.threads = "2"
+"""
+TWO = {
+    "chat": {"variant": "llamacpp/solo-chat", "cards": [0], "port": 18082},
+    "translate": {"variant": "llamacpp/solo-translate", "port": 18083},
+}
+OTHER = {"chat": "llamacpp/solo-chat-two", "translate": "llamacpp/solo-translate-two"}
+CARD_FILES = "find /proc/{pid}/fd -lname '/dev/nvidia*' -printf x | wc -c"
+
+
+@pytest.fixture(scope="module")
+def declare(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Declare]:
+    """Writes the machine's inventory with these instances, in a folder with a catalogue of its own."""
+    yield declaring(machine, tmp_path_factory.mktemp("beside"), CATALOG)
+    # other tests have the machine as inventory/metal.py says
+    assert deploy(INVENTORY).status == 0
+
+
+@pytest.fixture(scope="module")
+def both(declare: Declare) -> Path:
+    """A model on the card and one on the processor, deployed."""
+    inventory = declare(TWO, {name: [name] for name in TWO})
+    done = deploy(inventory)
+    assert done.status == 0, done.said[-4000:]
+    return inventory
+
+
+def test_both_answer_and_the_card_is_one_ones_alone(machine: Machine, both: Path) -> None:
+    pids = {name: pid_of(machine, name) for name in TWO}
+    assert served_by(machine) == {pids["chat"]: {machine.run(BUSES).split()[0]}}
+    assert int(machine.run(CARD_FILES.format(pid=pids["chat"]))) > 0
+    assert int(machine.run(CARD_FILES.format(pid=pids["translate"]))) == 0
+    with ThreadPoolExecutor(8) as clients:
+        assert set(clients.map(lambda number: answer(machine, sorted(TWO)[number % 2]), range(32))) == {ANSWER}
+    assert red_lines(both) == {}
+    assert deploy(both).changed == []
+
+
+def test_each_ones_memory_comes_back_while_the_other_one_answers(machine: Machine, both: Path) -> None:
+    serving = memory(machine)[0]
+    machine.run("systemctl stop rigwright-chat")
+    until(lambda: memory(machine)[0] < serving - 700, "the card's memory back", 30)
+    idle = memory(machine)[0]
+    assert served_by(machine) == {}
+    assert {answer(machine, "translate") for _ in range(4)} == {ANSWER}
+    assert asked(machine, "chat").status_code == 503
+    machine.run("systemctl start rigwright-chat")
+    assert abs(memory(machine)[0] - serving) <= SLACK
+
+    machine.run("systemctl stop rigwright-translate")
+    assert machine.run("pgrep -c llama-server").strip() == "1"
+    assert abs(memory(machine)[0] - serving) <= SLACK
+    assert {answer(machine, "chat") for _ in range(4)} == {ANSWER}
+    assert asked(machine, "translate").status_code == 503
+    machine.run("systemctl start rigwright-translate")
+    print(f"\nserving {serving} MiB, without the card's own one {idle} MiB")
+    until(lambda: red_lines(both) == {}, "all checks hold again", 30)
+
+
+@pytest.mark.parametrize("name", sorted(TWO))
+def test_nobody_loses_an_answer_while_one_of_them_gets_another_variant(
+    machine: Machine, declare: Declare, name: str
+) -> None:
+    inventory = declare(TWO, {one: [one] for one in TWO})
+    done = deploy(inventory)
+    assert done.status == 0, done.said[-4000:]
+    (other,) = set(TWO) - {name}
+    before = pid_of(machine, other)
+    with load(url(machine), tuple(TWO), clients=8) as clients:
+        # the model knows nothing, which its answers show
+        switched = rigwright("switch", str(inventory), name, OTHER[name], "--unverified")
+    assert switched.returncode == 0, switched.stdout + switched.stderr
+    print(f"\n{len(clients.answered)} answered, {len(clients.told)} told 503, longest silence {clients.silence:.2f} s")
+    assert (clients.wrong, clients.told) == ([], [])
+    assert variants(machine) == {name: OTHER[name], other: TWO[other]["variant"]}
+    assert pid_of(machine, other) == before
+    assert red_lines(inventory) == {}
+    assert deploy(inventory).changed == []
