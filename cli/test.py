@@ -49,10 +49,10 @@ STAGES = {
         ([["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]),
     ),
     "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
-    "unit": Stage("decisions, and programs beside servers of their own", "8 min", "nothing", folder="tests/unit"),
+    "unit": Stage("decisions, and programs beside servers of their own", "7 min", "nothing", folder="tests/unit"),
     "hosts": Stage(
         "throwaway hosts: of each noun one proof from end to end; of faults, drifts and cuts a few",
-        "20 min; 5 more where no engine is kept",
+        "13 min; 5 more where no engine is kept",
         "root",
         folder="tests/hosts",
     ),
@@ -89,7 +89,7 @@ PROOFS = {
 }
 ALL = Stage(
     "all stages, with what they leave out: every other proof on hosts, compilations, both releases",
-    "over an hour; 75 min at most",
+    "some three hours",
     "root",
 )
 EVERY = {**STAGES, "all": ALL, **PROOFS}
