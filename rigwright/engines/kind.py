@@ -205,9 +205,9 @@ class Kind(ABC):
         """What an instance of it keeps in memory; None where nobody knows."""
         return None
 
-    def takes_all_processors(self, instance: Instance) -> bool:
-        """Whether it computes with every processor that there is, so that two of it at once keep each other waiting."""
-        return False
+    def crowds(self, instance: Instance) -> str:
+        """Why two of it at once would keep each other waiting, whatever memory there is; empty where they would not."""
+        return ""
 
     def begun(self, lines: Iterable[str]) -> Begun:
         """What such lines say; a process that was taken over may have written any."""

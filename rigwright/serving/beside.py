@@ -80,8 +80,8 @@ def refusal(rig: Rig, instance: Instance, room: Room, *, renamed: bool) -> str:
         return "it runs in a container"
     if renamed and instance.kind.judges_names:
         return "the gateway gets other settings, and its engine refuses requests by another model's name"
-    if instance.kind.takes_all_processors(instance):
-        return "it takes all processors, as no flags.threads is set: clients of both would wait for minutes"
+    if crowded := instance.kind.crowds(instance):
+        return crowded
     needed = _needed(rig, instance)
     if not needed:
         return "its lock does not say what memory it needs"

@@ -21,47 +21,38 @@ from tests.hosts.support import deploy, red_lines, until
 
 # catalog/rig5090solo.toml's two, of the model that inventory/metal.py serves, and another one for each. By itself
 # llama-server takes all processors: while there are two of it on them, each token of either takes seconds.
-CATALOG = """
-[variants."llamacpp/solo-chat"]
+CHAT, TRANSLATE = (
+    """
+[variants."llamacpp/solo-chat{suffix}"]
 engine = "llama.cpp"
 model = "metal-rig"
 cards = 1
-context = 32768
-parallel = 4
+context = {context}
+parallel = {parallel}
 cache_type_k = "q4_0"
 cache_type_v = "q8_0"
 flash_attention = "on"
 memory_lock = true
 flags.reasoning-format = "deepseek"
-
-[variants."llamacpp/solo-chat-two"]
-engine = "llama.cpp"
-model = "metal-rig"
-cards = 1
-context = 16384
-parallel = 2
-cache_type_k = "q4_0"
-cache_type_v = "q8_0"
-flash_attention = "on"
-memory_lock = true
-flags.reasoning-format = "deepseek"
-
-[variants."llamacpp/solo-translate"]
+""",
+    """
+[variants."llamacpp/solo-translate{suffix}"]
 engine = "llama.cpp"
 model = "metal-rig"
 cards = 0
-context = 4096
-parallel = 4
+context = {context}
+parallel = {parallel}
 flags.threads = "2"
-
-[variants."llamacpp/solo-translate-two"]
-engine = "llama.cpp"
-model = "metal-rig"
-cards = 0
-context = 2048
-parallel = 2
-flags.threads = "2"
-"""
+""",
+)
+CATALOG = "".join(
+    [
+        CHAT.format(suffix="", context=32768, parallel=4),
+        CHAT.format(suffix="-two", context=16384, parallel=2),
+        TRANSLATE.format(suffix="", context=4096, parallel=4),
+        TRANSLATE.format(suffix="-two", context=2048, parallel=2),
+    ]
+)
 TWO = {
     "chat": {"variant": "llamacpp/solo-chat", "cards": [0], "port": 18082},
     "translate": {"variant": "llamacpp/solo-translate", "port": 18083},

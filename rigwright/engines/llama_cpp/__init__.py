@@ -53,9 +53,11 @@ class LlamaCpp(InstallingKind):
 
         return memory(one)
 
-    def takes_all_processors(self, instance: Instance) -> bool:
-        """By itself it starts a thread for each, which waits for all others at every step of a token."""
-        return not instance.cards and "threads" not in cast(Variant, instance.variant).flags
+    def crowds(self, instance: Instance) -> str:
+        """By itself it starts a thread for each processor, which waits for all others at every step of a token."""
+        if instance.cards or "threads" in cast(Variant, instance.variant).flags:
+            return ""
+        return "it takes all processors, as no flags.threads is set: clients of both would wait for minutes"
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """By its keys, flags, model and purpose."""
