@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import subprocess
 import sys
 from fnmatch import fnmatchcase
@@ -141,3 +142,15 @@ def test_the_probe_asks_once_what_systemd_listens_for(tmp_path: Path, monkeypatc
     found: facts.HostFacts = probe()
     assert {one.port: one.unit for one in found.listeners} == {8020: "a.service", 8021: "b.service", 8022: ""}
     assert (tmp_path / "asked").read_text() == "\n"
+
+
+def test_folders_are_looked_into_by_a_process_that_has_over_a_thousand_files_open(tmp_path: Path) -> None:
+    most, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2048, most), limit))
+    opened = [os.open(tmp_path, os.O_RDONLY) for _ in range(1024)]
+    try:
+        assert heard.silent([str(tmp_path)]) == []
+    finally:
+        for one in opened:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, limit))
