@@ -42,9 +42,6 @@ local gateway = {
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
 function gateway.init(path, posts)
-  -- compiling as it runs takes memory that may be written and executed, which the unit forbids
-  jit.off()
-  jit.flush()
   settings.read(path)
   for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
 end

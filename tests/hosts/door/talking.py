@@ -13,6 +13,31 @@ PREFLIGHT = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: box\r\nConnection: c
 PREFLIGHT += "Access-Control-Request-Method: POST\r\n"
 PREFLIGHT += "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n"
 
+# Stands in for the module that nginx runs first, which is next: its loops run often in one start of a thousand or so.
+BUSY = """
+for _ = 1, 100000 do end
+assert(io.open("{folder}/ran", "a")):write("x")
+package.path = package.path:gsub("{folder}/%?.lua;", "")
+package.loaded["resty.core"] = nil
+return require("resty.core")
+"""
+
+
+async def no_lua_is_compiled_as_it_runs(world: World) -> None:
+    folder = world.folder / "busy"
+    (folder / "resty").mkdir(parents=True)
+    (folder / "resty/core.lua").write_text(BUSY.format(folder=folder))
+    assert world.nginx
+    world.nginx.terminate()
+    world.nginx.wait(10)
+    configured = (world.folder / "conf/nginx.conf").read_text()
+    (world.folder / "conf/busy.conf").write_text(configured.replace("/?.lua;;", f"/?.lua;{folder}/?.lua;;"))
+    await world.start_nginx("busy.conf")
+    # a start anew of all that is Lua
+    await world.reload("d2")
+    assert (await world.post({"model": "tiny"}))[0] == 200
+    assert (folder / "ran").read_text() == "xx"
+
 
 async def engines_are_told_what_they_need_and_no_more(world: World) -> None:
     sent = ("Accept: text/event-stream", "Cookie: a=b", "X-Forwarded-For: 1.2.3.4", "X-Api-Key: a", "User-Agent: x")

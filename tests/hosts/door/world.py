@@ -94,13 +94,16 @@ class World:
             self.engines[name] = Engine(name, self.folder / f"engines/{name}.sock")
             await self.engines[name].start()
             self.link(name)
+        await self.start_nginx()
+        # it asks instances by nginx, once here
+        self.start_router()
+
+    async def start_nginx(self, named: str = "nginx.conf") -> None:
         self.nginx = subprocess.Popen(
-            ["/usr/sbin/nginx", "-p", f"{self.folder}/run/", "-c", f"{self.folder}/conf/nginx.conf"],
+            ["/usr/sbin/nginx", "-p", f"{self.folder}/run/", "-c", f"{self.folder}/conf/{named}"],
             stderr=(self.folder / "stderr").open("wb"),
         )
         await until(self.answers)
-        # it asks instances by nginx, once here
-        self.start_router()
 
     def start_router(self) -> None:
         keys = [
