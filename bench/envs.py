@@ -43,10 +43,17 @@ WHICH = {
     "small": ("hub-client", "huggingface-hub", ("huggingface_hub",)),
 }
 ENGINES, MODELS = "/opt/rigwright/engines", "/srv/models"
-PEER = "/var/tmp/bench-envs"
+AWAY = "/var/tmp/bench-envs"
+"""Where a host keeps what was made before. A file system without a journal looks past all inodes that were freed in the
+last five minutes, each time that it makes a file (ext4, `recently_deleted()`): where another environment was removed,
+as on nobody's box, writing one takes longer.
+"""
 NICE = 5
 """The priority of our jobs."""
-FORGET = f"rm -rf {ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* /var/lib/rigwright/weights/*"
+FORGET = (
+    f"into=$(mktemp -d {AWAY}.XXXXXX); for one in {ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* "
+    '/var/lib/rigwright/weights/*; do if [ -e "$one" ]; then mv "$one" "$into"; fi; done'
+)
 
 
 class NotMeasured(Exception):
@@ -199,16 +206,16 @@ def _uv(world: World, host: Host, rows: Sequence[Artefact]) -> float:
     """Seconds of it in an environment of this Python. It ends, as ours does, once all is on the disk."""
     wheels = [row for row in rows if row.kind == "wheel"]
     asked = "".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in wheels)
-    host.run(f"rm -rf {PEER} && mkdir {PEER} && printf %s {shlex.quote(asked)} > {PEER}/asked.txt")
+    peer = host.run(f"mktemp -d {AWAY}.XXXXXX").strip()
+    host.run(f"printf %s {shlex.quote(asked)} > {peer}/asked.txt")
     uv = shlex.quote(host.run("ls -d /opt/rigwright/installers-*/bin/uv").split()[0])
-    host.run(f"{uv} --no-config venv -q --python {ENGINES}/bench-*/env/bin/python {PEER}/env 2>&1")
+    host.run(f"{uv} --no-config venv -q --python {ENGINES}/bench-*/env/bin/python {peer}/env 2>&1")
     words = ["pip", "sync", "-q", "--require-hashes", "--no-build", "--compile-bytecode", "--link-mode=hardlink"]
-    words += [f"--default-index={world.source.index.url}", f"--python={PEER}/env", f"--cache-dir={PEER}/cache"]
+    words += [f"--default-index={world.source.index.url}", f"--python={peer}/env", f"--cache-dir={peer}/cache"]
     # jobs give way to what is served: beside other work, a peer at another priority would be another machine's
-    command = f"nice -n {NICE} {uv} --no-config {shlex.join([*words, f'{PEER}/asked.txt'])} && sync -f {PEER}"
-    seconds = _timed(host, command)
-    host.run(f"rm -rf {PEER}")
-    return seconds
+    return _timed(
+        host, f"nice -n {NICE} {uv} --no-config {shlex.join([*words, f'{peer}/asked.txt'])} && sync -f {peer}"
+    )
 
 
 def _unchanged(world: World, inventory: Path, say: Callable[[str], None]) -> Iterator[Row]:

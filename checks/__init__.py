@@ -1,4 +1,5 @@
-"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so.
+"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. What it is to be, both are
+told by the domain.
 
 `rigwright check INVENTORY` runs them on every host of an inventory; `pytest checks --inventory INVENTORY` does too.
 """

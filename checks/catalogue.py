@@ -16,14 +16,14 @@ from typing import Any
 from checks.frame import ORDER
 from checks.survey.blind import BLIND
 from checks.survey.section import Section
-from rigwright.problems import unknown
+from rigwright.problems import told, unknown
 
 HERE = Path(__file__).parent
 OWN = "checks"
 
 
 class Unknown(Exception):
-    """No check has this id."""
+    """No check has this id, or a file of the user's own cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,24 @@ def every() -> list[Explained]:
 
 
 def own(inventory: Path) -> list[Explained]:
-    """A user's own, beside an inventory."""
+    """A user's own, beside an inventory.
+
+    Raises:
+        Unknown: one of their files cannot be imported.
+    """
     found: list[Explained] = []
     for path in sorted((inventory.absolute().parent / OWN).glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(f"own_{path.stem}", path)
         if spec and spec.loader:
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                # it is the operator's program: whatever comes out of it is said in one line
+                raise Unknown(f"{path}: {told(error)}") from None
             found += _of(module)
     return found
 
@@ -72,7 +82,7 @@ def explained(identifier: str, inventory: Path | None) -> str:
     """All that is known of a check.
 
     Raises:
-        Unknown: there is none of that id.
+        Unknown: there is none of that id, or one of the user's files cannot be imported.
     """
     known = {one.id: one for one in [*every(), *(own(inventory) if inventory else [])]}
     if identifier not in known:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from testinfra.host import Host
 
+from checks.backend import UnknownHost, reach, testinfra_host
 from checks.backend import load as load_inventory
-from checks.backend import reach, testinfra_host
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import load
+from rigwright.inventory import foreign, load
 from roles import root
 from roles.unreached import away
 
@@ -111,6 +111,9 @@ class Look:
         self.inventory, self.deep = inventory, deep
         self.began = time.time()
         self.state, targets = load_inventory(inventory, limit)
+        for name, target in targets.items():
+            for problem in foreign(target.data.get("rig")):
+                raise UnknownHost(f"{name}: {problem}")
         self.hosts: Mapping[str, Seen] = {name: Seen(target, deep) for name, target in targets.items()}
         self.last = 0.0
         self.pool = ThreadPoolExecutor(max_workers=MOST_HOSTS + 1)

@@ -52,12 +52,18 @@ class Refused(click.ClickException):
     exit_code = REFUSED
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Begun:
     """A plugin of pytest's: hosts are being looked at already."""
 
     NAME = "rigwright-begun"
     look: Look
+    broken: bool = False
+    """Whether a mistake is pytest's own, or one of ours outside a check."""
+
+    def pytest_internalerror(self) -> None:
+        """It ends with a status that we have for a host out of reach."""
+        self.broken = True
 
 
 def run(inventory: str, *options: str, limit: str | None = None, deep: bool = False) -> int:
@@ -90,6 +96,6 @@ def run(inventory: str, *options: str, limit: str | None = None, deep: bool = Fa
     import pytest
 
     look.go_on()
-    status = int(pytest.main(words, plugins=[Begun(look)]))
-    # pytest has 3 for a mistake of its own, as we have for a host out of reach
-    return status if status in STATUS.values() else REFUSED
+    begun = Begun(look)
+    status = int(pytest.main(words, plugins=[begun]))
+    return status if status in STATUS.values() and not begun.broken else REFUSED

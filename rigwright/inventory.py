@@ -235,14 +235,21 @@ def layers(inventory: Path, noun: str) -> list[Path]:
     return [ours, beside] if beside.is_dir() and beside != ours else [ours]
 
 
-def load(data: object) -> Rig:
+def foreign(data: Any) -> list[Problem]:
+    """What is wrong with host data that `hosts` has not made."""
+    if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
+        return []
+    return [Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")]
+
+
+def load(data: Any) -> Rig:
     """The rig that host data describes; read again where a role is given it, for `--data` may have changed it.
 
     Raises:
         Invalid: with every mistake in it.
     """
-    if not (isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}):
-        raise Invalid([Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")])
+    if wrong_ := foreign(data):
+        raise Invalid(wrong_)
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
     problems: list[Problem] = []

@@ -127,12 +127,10 @@ class Driver(Written):
     )
     power_w: PowerLimit | None = Field(
         default=None,
-        description="Power limit, W: one for all cards, or one per card by GPU index; by default each "
-        "card's own. Needs "
-        "`managed`.",
+        description="Power limit, W: one for all cards, or one per card by GPU index; by default each card's own.",
     )
     clocks_mhz: Annotated[tuple[Megahertz, Megahertz], RISING] | None = Field(
-        default=None, description="Lowest and highest clock for all cards, MHz. Needs `managed`."
+        default=None, description="Lowest and highest clock for all cards, MHz."
     )
     pcie_link_width: tuple[Lanes, ...] = Field(
         default=(),
@@ -149,8 +147,7 @@ class Driver(Written):
     )
     sysctl: dict[SysctlName, KernelNumber] = Field(
         default_factory=dict,
-        description='Sysctl settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`. Needs '
-        "`managed`.",
+        description='Sysctl settings, such as `{"vm.swappiness": 10}`: below `vm`, `kernel`, `net` or `fs`.',
     )
 
     @property

@@ -42,6 +42,9 @@ local gateway = {
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
 function gateway.init(path, posts)
+  -- as in resty/core.lua, for a module of nginx's that does not ask for that: it runs nothing of Lua before this
+  jit.off()
+  jit.flush()
   settings.read(path)
   for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
 end

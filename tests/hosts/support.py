@@ -90,10 +90,10 @@ def checked(inventory: Path, *options: str) -> list[dict[str, Any]]:
     return [result for host in report["hosts"] for result in host["checks"]]
 
 
-def check(inventory: Path) -> dict[str, str]:
+def check(inventory: Path, *options: str) -> dict[str, str]:
     """Run the checks; id -> "ok", "FAIL" or "skip"."""
     verdicts: dict[str, str] = {}
-    for result in checked(inventory):
+    for result in checked(inventory, *options):
         word = {"fail": "FAIL"}.get(result["verdict"], result["verdict"])
         known = verdicts.get(result["id"], "skip")
         # of several instances, one that does not hold is what counts, and then one that does
@@ -101,9 +101,9 @@ def check(inventory: Path) -> dict[str, str]:
     return verdicts
 
 
-def red(inventory: Path) -> set[str]:
+def red(inventory: Path, *options: str) -> set[str]:
     """The checks that do not hold."""
-    return {identifier for identifier, word in check(inventory).items() if word == "FAIL"}
+    return {identifier for identifier, word in check(inventory, *options).items() if word == "FAIL"}
 
 
 def red_lines(inventory: Path) -> dict[str, list[str]]:

@@ -20,6 +20,7 @@ from tests.unit.samples import facts, instance, rig
 GENERATION = int(os.environ["GENERATION"]) if os.environ["GENERATION"] else None
 ABOUT = {"clock": "2026-02-03T04:05:06Z", "generation": GENERATION, "versions": {"kernel": "6.1"}}
 MADE = rig(instance("chat"), instance("code"))
+DATA = {"rig": {"name": "box", "inventory": "rig.py", "entry": {}}}
 
 
 JUDGED = Event()
@@ -40,7 +41,7 @@ def taken(target: Any, *_: object, deep: bool) -> Survey:
 
 
 names = os.environ["HOSTS"].split()
-backend.load = lambda _inventory, _limit: (None, {name: SimpleNamespace(name=name, data={}) for name in names})
+backend.load = lambda _inventory, _limit: (None, {name: SimpleNamespace(name=name, data=DATA) for name in names})
 backend.reach = lambda _state, targets: {name: "" for name in targets if f"{name} before" in os.environ["GONE"]}
 backend.testinfra_host = lambda _target: SimpleNamespace(check_output=lambda *_: "", check="a host")
 inventory.load = lambda _data: MADE

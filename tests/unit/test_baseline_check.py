@@ -1,4 +1,4 @@
-"""The check of how fast instances were: what it is told by a book beside the inventory, and when it is red."""
+"""J01, the check of how fast instances were: what it is told by a book beside the inventory, and when it is red."""
 
 from __future__ import annotations
 

@@ -82,6 +82,7 @@ def test_a_compiler_that_is_known_to_be_broken_builds_nothing(nvcc: str, refusal
     ],
 )
 def test_a_check_asks_the_compiler_that_is_there(said: str, found: str) -> None:
+    """K02."""
     one = made(root="/opt/cuda")
     wanted = desired(one, facts())
     question = PROGRAMS.asks(Scene(one, wanted))

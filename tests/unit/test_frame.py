@@ -262,6 +262,9 @@ def test_a_check_is_explained_with_what_it_looks_at_and_cannot_see(box: Box) -> 
     assert "disks that lie about themselves" in catalogue.explained("X03", box.folder / "rig.py")
     with pytest.raises(catalogue.Unknown, match='there is no check "X77"'):
         catalogue.explained("X77", box.folder / "rig.py")
+    box.own("import nothing_of_that_name\n")
+    with pytest.raises(catalogue.Unknown, match=r"checks/test_.*\.py: .*nothing_of_that_name"):
+        catalogue.explained("X01", box.folder / "rig.py")
 
 
 def test_every_check_of_ours_says_what_it_looks_at() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,9 @@ def test_no_verb_loads_ssl_or_what_waits_for_threads_before_pyinfras_gevent(modu
     command = [sys.executable, "-c", FIRST.format(module)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "checks").rglob("*.py")), ids=lambda path: path.stem)
+def test_a_check_takes_nothing_of_a_role_but_how_a_host_is_reached(path: Path) -> None:
+    named = set(re.findall(r"^\s*(?:from|import) (roles\b.*)$", path.read_text(), re.MULTILINE))
+    assert named <= {"roles import root", "roles.unreached import away", "roles.unreached import Unreached, quiet"}

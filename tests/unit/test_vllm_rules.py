@@ -171,12 +171,19 @@ def test_what_would_serve_is_let_through(options: dict[str, Value], model: Tiny,
             *(Tiny(), "8.6", 1, "must be 1 or the model's, 1"),
         ),
         ({"kv-cache-dtype": "fp8", "attention-backend": "FLASH_ATTN"}, Tiny(), "8.6", 1, "FLASHINFER, TRITON_ATTN"),
-        (
-            {"attention-backend": "FLASH_ATTN"},
-            Tiny(),
-            "7.5",
-            1,
-            "does not support kv-cache-dtype auto on compute capability 7.5",
+        *(
+            (
+                options,
+                Tiny(),
+                "7.5",
+                1,
+                f"{name} FLASH_ATTN does not support kv-cache-dtype auto",
+            )
+            for options, name in (
+                ({"attention-backend": "FLASH_ATTN"}, "attention-backend"),
+                ({"attention-config": {"backend": "flash_attn"}}, "backend of attention-config"),
+                ({"attention-config": '{"backend": "FLASH_ATTN"}'}, "backend of attention-config"),
+            )
         ),
         ({"enable-auto-tool-choice": True}, Tiny(), "8.6", 1, "enable-auto-tool-choice needs tool-call-parser"),
         ({"enable-log-outputs": True}, Tiny(), "8.6", 1, "enable-log-outputs needs enable-log-requests"),

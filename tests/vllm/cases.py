@@ -63,6 +63,8 @@ OPTIONS: tuple[Options, ...] = (
     *({"attention-backend": one} for one in ("auto", "FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "NOPE")),
     *({"attention-backend": one, "kv-cache-dtype": "fp8"} for one in ("FLASH_ATTN", "FLASHINFER", "FLEX_ATTENTION")),
     {"attention-backend": "FLASHINFER", "attention-config": {"backend": "FLASHINFER"}},
+    *({"attention-config": {"backend": one}} for one in ("FLASH_ATTN", "flash_attn", "TRITON_ATTN", "NOPE")),
+    {"attention-config": {"backend": "FLASH_ATTN"}, "kv-cache-dtype": "fp8"},
     {"max-cudagraph-capture-size": 8, "compilation-config": {"max_cudagraph_capture_size": 8}},
     {"cudagraph-capture-sizes": [1, 2, 4]},
     {"compilation-config": {"cudagraph_mode": "PIECEWISE", "mode": 3}},

@@ -201,7 +201,11 @@ def _batches(asked: Asked) -> Iterator[str]:
 
 
 def _kv_cache(asked: Asked) -> Iterator[str]:
-    kind, backend = asked.text("kv-cache-dtype") or "auto", asked.text("attention-backend")
+    kind = asked.text("kv-cache-dtype") or "auto"
+    name = "attention-backend" if asked.text("attention-backend") else "backend of attention-config"
+    said = asked.text("attention-backend") or asked.table("attention-config").get("backend") or ""
+    # AttentionConfig.validate_backend_before (vllm/config/attention.py)
+    backend = str(said).upper()
     # latent attention and models without any have other backends
     if backend.endswith(("_MLA", "_SPARSE", "MLA")) or asked.model.config.get("kv_lora_rank"):
         return
@@ -215,7 +219,7 @@ def _kv_cache(asked: Asked) -> Iterator[str]:
         elif backend in asked.snapshot.backends_known and backend not in found:
             others = ", ".join(found)
             yield (
-                f"attention-backend {backend} does not support kv-cache-dtype {kind} on compute capability "
+                f"{name} {backend} does not support kv-cache-dtype {kind} on compute capability "
                 f"{capability}: use {others}"
             )
 

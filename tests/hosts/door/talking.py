@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import ssl
 
 from door.clients import posting, secured, told
@@ -13,7 +14,7 @@ PREFLIGHT = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: box\r\nConnection: c
 PREFLIGHT += "Access-Control-Request-Method: POST\r\n"
 PREFLIGHT += "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n"
 
-# Stands in for the module that nginx runs first, which is next: its loops run often in one start of a thousand or so.
+# Stands in for the module that nginx runs first: its loops run often in one start of a thousand or so.
 BUSY = """
 for _ = 1, 100000 do end
 assert(io.open("{folder}/ran", "a")):write("x")
@@ -25,18 +26,24 @@ return require("resty.core")
 
 async def no_lua_is_compiled_as_it_runs(world: World) -> None:
     folder = world.folder / "busy"
+    shutil.rmtree(folder, ignore_errors=True)
     (folder / "resty").mkdir(parents=True)
     (folder / "resty/core.lua").write_text(BUSY.format(folder=folder))
     assert world.nginx
     world.nginx.terminate()
     world.nginx.wait(10)
     configured = (world.folder / "conf/nginx.conf").read_text()
-    (world.folder / "conf/busy.conf").write_text(configured.replace("/?.lua;;", f"/?.lua;{folder}/?.lua;;"))
+    configured = configured.replace("/?.lua;;", f"/?.lua;{folder}/?.lua;;")
+    worker = (
+        f'assert(io.open("{folder}/" .. ngx.worker.pid(), "w")):write(tostring(jit.status())) require("gateway").begin'
+    )
+    (world.folder / "conf/busy.conf").write_text(configured.replace('require("gateway").begin', worker))
     await world.start_nginx("busy.conf")
     # a start anew of all that is Lua
     await world.reload("d2")
     assert (await world.post({"model": "tiny"}))[0] == 200
     assert (folder / "ran").read_text() == "xx"
+    assert {(folder / str(pid)).read_text() for pid in world.workers()} == {"false"}
 
 
 async def engines_are_told_what_they_need_and_no_more(world: World) -> None:
