@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import conda
 from rigwright.engines.vllm.judge import judge
 from rigwright.engines.vllm.rules import refusals
 from rigwright.engines.vllm.snapshot import Snapshot, Value, file_name, read
 from rigwright.inventory import ROOT
 from tests.vllm.cases import LOOSER, STRICTER, cases
-from tests.vllm.environment import environments, make, said, start
+from tests.vllm.environment import said, start
 from tests.vllm.models import CONFIGS, Described, write
 
 VERSIONS = ("0.21.0", "0.20.2")
@@ -65,19 +64,11 @@ class Real:
     snapshot: Snapshot
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with environments() as made:
-        yield made
-
-
 @pytest.fixture(scope="module", params=VERSIONS)
-def real(request: pytest.FixtureRequest, folder: Path) -> Real:
-    interpreter, version = conda.find(), request.param
-    if not interpreter.wanted:
-        pytest.skip(f"{interpreter} is here alone, and vLLM {version} is locked for CPython {conda.WANTED}")
+def real(request: pytest.FixtureRequest, installed: Callable[[str], Path]) -> Real:
+    version = request.param
     began = time.monotonic()
-    python = make(folder, f"vllm-{version}", interpreter)
+    python = installed(version)
     print(f"\nvLLM {version}, installed in {time.monotonic() - began:.0f} s")
     began = time.monotonic()
     programs = [start(python, module) for module in ("lab.vllm_snapshot", "tests.vllm.inside.parser")]

@@ -1,6 +1,10 @@
-"""The locked wheels of vLLM take every patch that says it is for their version: `./rig test vllm`."""
+"""The locked wheels of vLLM take every patch that is for their version, and do what it says: `./rig test vllm`."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from packaging.utils import canonicalize_name
@@ -12,6 +16,7 @@ from rigwright.inventory import ROOT
 from rigwright.patches.apply import outcome
 from rigwright.patches.patch import Patch, load
 from rigwright.supply.lock import Lock
+from tests.vllm.environment import said, start
 
 PATCHES = [one for one in load([ROOT / "patches"]).values() if one.keys.verdict == "needed"]
 
@@ -27,3 +32,31 @@ def test_it_takes_every_patch_that_is_for_its_version(patch: Patch, group: str) 
     wheels.keep([wheel], "3.10")
     with of_wheel(wheel.place) as (read, _):
         assert set(outcome(patch.plan, read)) == set(patch.becomes)
+
+
+@pytest.mark.parametrize("version", ["0.20.2", "0.21.0"])
+def test_a_hit_is_as_long_in_each_kind_of_layer(version: str, installed: Callable[[str], Path]) -> None:
+    """`mamba-prefix-cache-mtp`: of what is told to need no computing attention lacks a block without it."""
+    python = installed(version)
+    (patch,) = (one for one in PATCHES if one.name == "mamba-prefix-cache-mtp")
+    (site,) = python.parent.parent.glob("lib/python3.*/site-packages")
+    assert asked(python) == {"draft": [64, 3, 4], "alone": [64, 4, 4]}
+    before = {path: (site / path).read_bytes() for path in patch.becomes}
+    try:
+        for path, after in outcome(patch.plan, before.get).items():
+            put(site / path, after)
+        assert asked(python) == {"draft": [48, 3, 3], "alone": [64, 4, 4]}
+    finally:
+        for path, content in before.items():
+            put(site / path, content)
+
+
+def asked(python: Path) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = json.loads(said(start(python, "tests.vllm.inside.hits")))
+    return found
+
+
+def put(path: Path, content: bytes) -> None:
+    """In place of a file that has another name elsewhere."""
+    path.unlink()
+    path.write_bytes(content)

@@ -1,0 +1,22 @@
+"""Environments that the tests of vLLM share: each takes half a minute to put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lab import conda
+from tests.vllm.environment import environments, make
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Callable[[str], Path]]:
+    """Version -> the Python of an environment that has it, as it is locked."""
+    interpreter = conda.find()
+    if not interpreter.wanted:
+        pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda.WANTED}")
+    with environments() as folder:
+        yield cache(lambda version: make(folder, f"vllm-{version}", interpreter))
