@@ -99,8 +99,12 @@ def again(rig: Rig, environment: Environment) -> str:
 
 
 def _package(described: str) -> str:
-    """`name==version` of a distribution's folder, name as an index spells it; or what a conda record is of."""
+    """`name==version` of a distribution's folder, name as an index spells it; or what a conda record is of; else what
+    no locked package is described by.
+    """
     if described.endswith(".json"):
         return described.removesuffix(".json")
+    if not described.endswith(".dist-info"):
+        return described
     name, _, version = described.removesuffix(".dist-info").rpartition("-")
     return f"{canonicalize_name(name)}=={version}"

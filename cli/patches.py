@@ -9,9 +9,11 @@ import click
 
 from cli.declared import INVENTORY, LIMIT, named, rig_of
 from cli.tables import show
-from rigwright.inventory import layers
+from rigwright.declaration.rig import Rig
+from rigwright.inventory import layers, making
 from rigwright.patches.patch import Patch, load
 from rigwright.problems import Invalid
+from rigwright.supply.answers import UNLOCKED
 
 COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
 
@@ -28,9 +30,9 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
     """
     rows: list[dict[str, object]] = []
     carried: set[str] = set()
-    limited = named(inventory, limit)
-    for name, data in (named(inventory, None) if everything else limited).items():
-        for what, found in sorted(rig_of(name, data.get("rig")).patches.items()):
+    limited, rigs = _rigs(inventory, limit, everything)
+    for name, rig in rigs.items():
+        for what, found in sorted(rig.patches.items()):
             rows += [_row(one, name, what) for one in found if name in limited]
             carried |= {one.name for one in found}
     if everything:
@@ -46,6 +48,27 @@ def patches(inventory: str, limit: str | None, everything: bool, as_json: bool) 
         show(COLUMNS, [tuple(str(row[column]) for column in COLUMNS) for row in rows])
     else:
         click.echo("no patches")
+
+
+def _rigs(inventory: str, limit: str | None, everything: bool) -> tuple[set[str], dict[str, Rig]]:
+    """The hosts that a limit names, and the rigs that are looked at. An inventory of which something is not locked is
+    read without its lock: what its engines carry is said by the catalogue.
+    """
+
+    def read() -> tuple[set[str], dict[str, Rig]]:
+        limited = named(inventory, limit)
+        looked = named(inventory, None) if everything else limited
+        return {*limited}, {name: rig_of(name, data.get("rig")) for name, data in looked.items()}
+
+    try:
+        return read()
+    except click.ClickException as error:
+        if not all(f" {UNLOCKED}: " in line for line in error.message.splitlines()):
+            raise
+    with making("lock"):
+        found = read()
+    click.echo("not everything is locked: whether patches are for these versions is judged once it is", err=True)
+    return found
 
 
 def _row(patch: Patch, rig: str = "", engine: str = "") -> dict[str, object]:

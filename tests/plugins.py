@@ -14,9 +14,10 @@ COMMANDS = ("louder-serve", "louder-doctor")
 
 def wheel(
     version: str = "1.0",
-    files: Mapping[str, str | bytes] | None = None,
+    files: Mapping[str, str | bytes | None] | None = None,
     *,
     name: str = NAME,
+    info: str = "",
     commands: Iterable[str] = COMMANDS,
     requires: Iterable[str] = (),
     listed: Mapping[str, str] | None = None,
@@ -26,21 +27,24 @@ def wheel(
 
     Args:
         version: Its own.
-        files: Path in it -> content; a module that does nothing without.
+        files: Path in it -> content, None for what it lacks; a module that does nothing without.
         name: The distribution's.
+        info: The folder of what describes it; by its name and version without.
         commands: Programs that it brings; each is `main` of its module.
         requires: What its metadata says that it needs.
         listed: Path -> text that its list has in the place of what is there.
         links: Paths that lie there as links.
     """
-    info = f"{name.replace('-', '_')}-{version}.dist-info"
-    given: dict[str, str | bytes] = {f"{MODULE}/__init__.py": "def main():\n    print('louder')\n"}
-    given = given if files is None else dict(files)
+    info = info or f"{name.replace('-', '_')}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
-    given[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
-    given[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     points = "".join(f"{command} = {MODULE}:main\n" for command in commands)
-    given[f"{info}/entry_points.txt"] = f"[console_scripts]\n{points}"
+    described = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{points}",
+    }
+    own = {f"{MODULE}/__init__.py": "def main():\n    print('louder')\n"} if files is None else files
+    given = {path: content for path, content in {**described, **own}.items() if content is not None}
     said = {**given, **(listed or {})}
     rows = "".join(f"{path},sha256={_encoded(text)},{len(text)}\n" for path, text in said.items())
     return zipped({**given, f"{info}/RECORD": f"{rows}{info}/RECORD,,\n"}, links)

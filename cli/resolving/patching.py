@@ -19,6 +19,7 @@ from cli.resolving.web import Unavailable
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
+from rigwright.patches import brought as brings
 from rigwright.patches.apply import Read, Refused, outcome
 from rigwright.patches.patch import Patch, becomes, chosen
 from rigwright.patches.shadow import before
@@ -94,7 +95,8 @@ class Patching:
         try:
             with self._reading(one, row) as (read, listed):
                 outcome(patch.plan, read)
-                return _unused(patch, {*listed, *becomes(one.patches)})
+                brought = brings.refusals(patch, read, listed if row.kind == "wheel" else None)
+                return [*_unused(patch, {*listed, *becomes(one.patches)}), *brought]
         except Refused as error:
             return [f"{line} (in {row.file})" for line in str(error).splitlines()]
         except Unavailable as error:

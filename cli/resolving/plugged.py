@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 
 from cli.resolving import web
 from cli.resolving.folders import Folders
 from cli.resolving.judging import machine_code
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
+from cli.resolving.wheels import HOST, fits
 from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.plugins.plugin import Plugin, unfit
 from rigwright.problems import Problem
@@ -93,7 +95,51 @@ def _judged(
             return
     for name in sorted(inside.modules & {one.replace("-", "_") for one in versions}):
         yield f"{row.file}: its module {name} is another package's"
-    yield from (f"{row.file}: {line}" for line in lacking(inside.requires, versions, python))
+    full = python["python_full_version"]
+    wrong = [*misnamed(wheel.name, plugin.keys.distribution, row.version, full), *_older(inside.python, full)]
+    yield from (f"{row.file}: {line}" for line in [*wrong, *lacking(inside.requires, versions, python)])
+
+
+def misnamed(file: str, distribution: str, version: str, python: str) -> Iterator[str]:
+    """Why nothing would install a plugin's wheel by what it is called, a line each.
+
+    Args:
+        file: What it is called.
+        distribution: What it is to be.
+        version: Of that.
+        python: The environment's, such as 3.10.20; empty where that is not known.
+    """
+    try:
+        name, found, _, tags = parse_wheel_filename(file)
+    except InvalidWheelFilename:
+        such_as = f"{distribution.replace('-', '_')}-{version}-py3-none-any.whl"
+        yield f"{file}: must be named as wheels are, such as {such_as}"
+        return
+    if (name, str(found)) != (
+        canonicalize_name(distribution),
+        canonicalize_version(version, strip_trailing_zero=False),
+    ):
+        yield f"{file}: it is named for {name} {found}: must be {canonicalize_name(distribution)} {version}"
+    # what is built for the very machine that it is built on says no C library, and is installed on any
+    if python and not fits(file.replace("-linux_x86_64.whl", "-manylinux_2_5_x86_64.whl"), _series(python)):
+        yield (
+            f"{file}: it is for {', '.join(sorted(map(str, tags)))}: must be for Python {python} "
+            "on Linux x86_64, as manylinux_2_35 or older, or for any"
+        )
+
+
+def _series(python: str) -> tuple[int, int]:
+    major, minor, *_ = map(int, python.split("."))
+    return major, minor
+
+
+def _older(asked: str, python: str) -> Iterator[str]:
+    """Why a plugin is not for its environment's Python by what it says of that."""
+    try:
+        if python and not SpecifierSet(asked).contains(python, prereleases=True):
+            yield f"Requires-Python: it is for {asked}, and the environment has {python}"
+    except InvalidSpecifier:
+        yield f"Requires-Python: {asked!r:.200} is invalid: must be versions, such as >=3.10"
 
 
 def _file(resolver: Resolver, row: Artefact, folder: Path) -> Path:
@@ -127,17 +173,19 @@ def lacking(requires: Iterable[str], versions: Mapping[str, str], python: Mappin
         versions: Distribution of the environment, as an index spells it -> its version.
         python: What markers are asked of it.
     """
-    around = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "extra": "", **python}
+    around = {**HOST, "extra": "", **python}
     for text in requires:
         try:
             asked = Requirement(text)
         except InvalidRequirement:
-            yield f"it has an invalid requirement: {text!r:.200}"
+            yield f"Requires-Dist: it has an invalid requirement: {text!r:.200}"
             continue
         if asked.marker and not asked.marker.evaluate(around):
             continue
         there = versions.get(canonicalize_name(asked.name))
-        if there is None:
-            yield f"it needs {asked}, which the environment has not: a plugin brings nothing"
+        if asked.url or asked.extras:
+            yield f"Requires-Dist: it needs {asked}: must be a name and versions, without an extra or an address"
+        elif there is None:
+            yield f"Requires-Dist: it needs {asked}, which the environment has not: a plugin brings nothing"
         elif not asked.specifier.contains(there, prereleases=True):
-            yield f"it needs {asked}, and the environment has {there}"
+            yield f"Requires-Dist: it needs {asked}, and the environment has {there}"

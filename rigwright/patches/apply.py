@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LARGEST = 10_000_000
-"""Bytes of a diff, of a file that it changes, and of what that becomes."""
-NOTHING = "/dev/null"
-"""What a diff has in the place of a file's name where there is none."""
+LARGEST = 10_000_000  # bytes of a diff, of a file that it changes, and of what that becomes
+NOTHING = "/dev/null"  # stands in a diff for a file that is not there
 PATH = re.compile(r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_][A-Za-z0-9._+@-]*(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._+@-]+)*")
 HUNK = re.compile(rb"@@ -(0|[1-9][0-9]{0,6})(?:,([0-9]{1,7}))? \+(0|[1-9][0-9]{0,6})(?:,([0-9]{1,7}))? @@(?: .*)?")
 UNENDED = b"\\ "  # begins what says that the line before has no end: the rest is in the language of whoever ran diff
@@ -35,29 +33,24 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Hunk:
-    """One place of a file that is changed."""
+    """One place of a file that is changed: the lines before it, and its own with their ends, as found and as made."""
 
     at: int
-    """How many lines of the file come before it."""
     before: tuple[bytes, ...]
-    """Lines with their ends, as they are to be found there."""
     after: tuple[bytes, ...]
 
 
 def path_refusal(path: str) -> str:
     """Why a path cannot be a target; empty where it can."""
-    if path.startswith("/"):
-        return "is absolute: paths are relative to the package or source"
-    if ".." in path.split("/"):
-        return "leaves its directory with .."
-    if len(path) > 1000 or max(map(len, path.split("/"))) > 200:
-        return "is too long: at most 1000 characters, and 200 per name"
-    return "" if PATH.fullmatch(path) else "has characters other than letters, digits and ._+@-"
-
-
-def _seen(path: str) -> str:
-    """A path that is none, for people: whoever made it has no say in what a terminal does."""
-    return "".join(letter if letter.isprintable() else "?" for letter in path)
+    parts = path.split("/")
+    wrong = {
+        "is absolute: paths are relative to the package or source": path.startswith("/"),
+        "leaves its directory with ..": ".." in parts,
+        "is empty, ends with a slash or has two in a row": "" in parts,
+        "is too long: at most 1000 characters, and 200 per name": len(path) > 1000 or max(map(len, parts)) > 200,
+        "has characters other than letters, digits and ._+@-": not PATH.fullmatch(path),
+    }
+    return next((text for text, found in wrong.items() if found), "")
 
 
 def content_refusal(content: bytes) -> str:
@@ -67,7 +60,7 @@ def content_refusal(content: bytes) -> str:
     if b"\0" in content:
         return "is binary"
     if b"\r" in content:
-        return "has CRLF line endings: save it with LF"
+        return "has CRLF line endings: save it with LF" if b"\r\n" in content else "has a carriage return inside a line"
     try:
         content.decode()
     except UnicodeDecodeError:
@@ -112,12 +105,14 @@ def _path(lines: list[bytes], at: int) -> str:
     if new == NOTHING:
         raise Refused(f"line {at + 2} removes {old}: a patch can only change or add files")
     if not new.startswith("b/") or not (old == NOTHING or old.startswith("a/")):
-        raise Refused(f"line {at + 1} does not name a/PATH and b/PATH: make it with git diff --no-index, or diff -u")
+        absolute = any(one.startswith("/") for one in {old, new} - {NOTHING})
+        what = "has an absolute path" if absolute else "does not name a/PATH and b/PATH"
+        raise Refused(f"line {at + 1} {what}: make it with git diff --no-index, or diff -u")
     path = new[2:]
     if wrong := path_refusal(path):
-        raise Refused(f"line {at + 2}: {_seen(path)} {wrong}")
+        raise Refused(f"line {at + 2}: {path!r} {wrong}")
     if old not in (NOTHING, f"a/{path}"):
-        raise Refused(f"line {at + 1} renames {_seen(old[2:])} to {path}")
+        raise Refused(f"line {at + 1} renames {old[2:]!r} to {path}")
     return path
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field
 
 from rigwright.patches.apply import path_refusal
 from rigwright.problems import Frozen
 from rigwright.types import PLAIN, FileName, Sha256, Text, Version, matching
 
+DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")
+AT_START = ("sitecustomize", "usercustomize")
 # What patches of llama.cpp's source tree are of; all others are of a Python distribution.
 LLAMA_CPP = "llama.cpp"
 
@@ -49,12 +51,6 @@ class Target(Frozen):
         default=None, description="A file next to patch.toml that replaces it; without it the diff changes it."
     )
 
-    @model_validator(mode="after")
-    def _changes(self) -> Target:
-        if self.before == self.after:
-            raise ValueError(f"a SHA-256 after that differs from before: {self.path} is not changed")
-        return self
-
 
 class PatchKeys(Frozen):
     """What a patch is for, and what it makes of which files; or why there is none."""
@@ -82,24 +78,38 @@ class PatchKeys(Frozen):
     diff: FileName | None = Field(default=None, description="A file next to patch.toml: a unified diff.")
     targets: tuple[Target, ...] = Field(default=(), description="Every file that it changes or adds.")
 
-    @field_validator("targets")
-    @classmethod
-    def _each_once(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-        paths = Counter(one.path for one in targets)
-        if twice := sorted(path for path, times in paths.items() if times > 1):
-            raise ValueError(f"one table per file: {twice[0]} is listed twice")
-        if below := nested(paths):
-            raise ValueError(f"files: {below} is below another of them")
-        return targets
 
-    @model_validator(mode="after")
-    def _whole(self) -> PatchKeys:
-        if self.verdict != "needed" and (self.targets or self.diff):
-            raise ValueError(f"without diff and targets: its verdict is {self.verdict}")
-        if self.verdict == "needed" and not self.targets:
-            raise ValueError("given targets: it changes no filess")
-        if self.diff is None and (without := [one.path for one in self.targets if one.file is None]):
-            raise ValueError(f"given a diff, or a file of {without[0]}")
-        if self.diff is not None and all(one.file for one in self.targets) and self.targets:
-            raise ValueError("without diff: every target has a file of its own")
-        return self
+def mistakes(keys: PatchKeys) -> Iterator[tuple[str, str]]:
+    """What does not go together in a head: the key at fault, and what is wrong with it."""
+    if keys.verdict != "needed":
+        for key in ("diff", "targets"):
+            if getattr(keys, key):
+                yield key, f"must be left out: its verdict is {keys.verdict}"
+        return
+    if not keys.targets:
+        yield "targets", "missing: it changes no files"
+    elif keys.diff and all(one.file for one in keys.targets):
+        yield "diff", "must be left out: every target has a file of its own"
+    paths = Counter(one.path for one in keys.targets)
+    for path, times in sorted(paths.items()):
+        if times > 1:
+            yield f"targets.{path}", "is listed twice: one table per file"
+    if below := nested(paths):
+        yield f"targets.{below}", "is below another of them"
+    for one in keys.targets:
+        if one.before == one.after:
+            yield f"targets.{one.path}", "after is the same as before: it is not changed"
+        if one.file is None and keys.diff is None:
+            yield f"targets.{one.path}", "must be given a file, or the patch a diff"
+        if keys.of != LLAMA_CPP and (wrong := never(one.path)):
+            yield f"targets.{one.path}", f"{wrong}: no patch may change or add it"
+
+
+def never(path: str) -> str:
+    """Why nobody may patch a path among installed packages; empty where one may."""
+    top, folder, _ = path.partition("/")
+    if top.lower().endswith(DESCRIBES):
+        return "describes a package to Python"
+    if top.partition(".")[0] in AT_START or (not folder and top.endswith(".pth")):
+        return "is run by every Python"
+    return ""

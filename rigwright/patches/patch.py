@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright import toml
 from rigwright.patches.apply import LARGEST, Hunk, Refused, content_refusal, parse
-from rigwright.patches.keys import PatchKeys, Target, nested
+from rigwright.patches.keys import PatchKeys, Target, mistakes, nested
 from rigwright.problems import Invalid, Problem, unknown
 from rigwright.types import Name
 
@@ -27,6 +27,8 @@ LARGEST_HEAD = 1_000_000
 """Bytes of that."""
 SHOWN = 3
 """Files of a diff that are told."""
+MOST = 20
+"""Files of a diff that are told one by one."""
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _Refuse = Callable[[str, str], None]
 
@@ -115,6 +117,10 @@ def read(place: Path) -> Patch:
     if problems:
         raise Invalid(problems)
     keys = toml.parse(head, PatchKeys)
+    for key, text in mistakes(keys):
+        refuse(key, text)
+    if problems:
+        raise Invalid(problems)
     diff = _content(place, keys.diff, "diff", refuse) if keys.diff else None
     texts: dict[str, bytes] = {}
     for one in keys.targets:
@@ -173,11 +179,13 @@ def _compare(targets: Iterable[Target], hunks: Mapping[str, tuple[Hunk, ...]], r
     """Have a diff change exactly the targets that no file is given of."""
     by_diff = {one.path for one in targets if one.file is None}
     whole = {one.path for one in targets if one.file}
-    for path in hunks:
-        if path in whole:
-            refuse(f"targets.{path}", "the diff changes it, but a whole file is given too")
-        elif path not in by_diff:
-            refuse("targets", f"the diff changes {path}: it needs a table with SHA-256 before and after")
+    for path in sorted(whole & hunks.keys()):
+        refuse(f"targets.{path}", "the diff changes it, but a whole file is given too")
+    without = sorted(hunks.keys() - by_diff - whole)
+    for path in without[:MOST]:
+        refuse("targets", f"the diff changes {path}: it needs a table with SHA-256 before and after")
+    if len(without) > MOST:
+        refuse("targets", f"the diff changes {len(without) - MOST} more files without a table")
     there = ", ".join([*sorted(hunks)[:SHOWN], *(["..."] if len(hunks) > SHOWN else [])])
     for path in sorted(by_diff - hunks.keys()):
         refuse(f"targets.{path}", f"the diff does not change it; it changes {there}")

@@ -26,10 +26,10 @@ class Line(Frozen):
     says: Text = Field(description="Whole words that identify its lines, case-insensitive.")
     kind: Literal["verdict", "number", "text"] = Field(
         default="verdict",
-        description="`verdict`: one of its lines contains PASS and none FAIL; `number`: a number follows its words; "
-        "`text`: its lines contain `holds`.",
+        description="`verdict`: one of its lines contains PASS; `number`: a number follows its words; "
+        "`text`: its lines contain `holds`, and none its contrary. Of no kind may a line contain FAIL.",
     )
-    holds: Text | None = Field(default=None, description="For kind `text`: the required text, such as SM75.")
+    holds: Text | None = Field(default=None, description="For kind `text`: the required whole words, such as SM75.")
     bare: bool = Field(
         default=True, strict=True, description="Whether it is also reported without a model; else only with one."
     )

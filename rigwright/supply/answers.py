@@ -12,6 +12,9 @@ from rigwright.supply.inputs import GROUPED, Input
 from rigwright.supply.lock import Artefact, Kind, Lock
 from rigwright.types import CatalogName
 
+UNLOCKED = "is not locked"
+"""What is wrong with an input that the lock has nothing of."""
+
 
 def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     """What the lock has other than an input asks for: "" where they agree.
@@ -21,7 +24,7 @@ def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
         rows: Its row, or the rows of its group.
     """
     if not rows:
-        return "is not locked"
+        return UNLOCKED
     if wanted.kind in ("wheel", "conda"):
         return environments.mismatch(wanted, rows)
     if wanted.kind == "deb":

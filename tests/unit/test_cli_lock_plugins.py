@@ -145,6 +145,44 @@ def test_one_for_another_version_of_the_engine_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("louder.whl", "must be named as wheels are, such as louder_plugin-1.0-py3-none-any.whl"),
+        ("vllm-0.21.0-py3-none-any.whl", "it is named for vllm 0.21.0: must be louder-plugin 1.0"),
+        ("louder_plugin-9.9-py3-none-any.whl", "it is named for louder-plugin 9.9: must be louder-plugin 1.0"),
+        (
+            "louder_plugin-1.0-cp312-cp312-manylinux_2_17_x86_64.whl",
+            "it is for cp312-cp312-manylinux_2_17_x86_64: must be for Python 3.10.20 on Linux x86_64",
+        ),
+        ("louder_plugin-1.0-py3-none-win_amd64.whl", "it is for py3-none-win_amd64: must be for Python 3.10.20"),
+    ],
+)
+def test_one_that_cannot_be_installed_by_its_name_is_refused(world: World, name: str, line: str) -> None:
+    assert f"small: plugin louder: louder.zip: {name}: {line}" in said(world, zipped({f"dist/{name}": wheel()}))
+
+
+@pytest.mark.parametrize(
+    "tag", ["cp310-cp310-manylinux_2_35_x86_64", "cp310-cp310-linux_x86_64", "cp38-abi3-linux_x86_64"]
+)
+def test_one_that_the_environments_python_installs_is_locked(world: World, tag: str) -> None:
+    world.files.serve("store/louder.zip", whole(zipped({f"dist/louder_plugin-1.0-{tag}.whl": wheel()})))
+    assert any(line.startswith("+ plugin louder 1.0") for line in world.locked())
+
+
+@pytest.mark.parametrize(
+    ("python", "line"),
+    [
+        (">=3.12", "Requires-Python: it is for >=3.12, and the environment has 3.10.20"),
+        ("three", "Requires-Python: 'three' is invalid: must be versions, such as >=3.10"),
+    ],
+)
+def test_one_for_another_python_is_refused(world: World, python: str, line: str) -> None:
+    metadata = f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\nRequires-Python: {python}\n"
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}-1.0.dist-info/METADATA": metadata}
+    assert f"louder.zip: {line}" in said(world, released(files=files))
+
+
+@pytest.mark.parametrize(
     ("requires", "lines"),
     [
         ("demo", []),
@@ -153,6 +191,8 @@ def test_one_for_another_version_of_the_engine_is_refused(world: World) -> None:
         ("tomli; python_version < '3.10'", []),
         ("tomli; python_version < '3.11'", ['it needs tomli; python_version < "3.11", which the environment has not']),
         ("demo>1", ["it needs demo>1, and the environment has 1.0"]),
+        ("demo[more]", ["Requires-Dist: it needs demo[more]: must be a name and versions, without an extra"]),
+        ("demo @ https://x.test/demo.whl", ["must be a name and versions, without an extra or an address"]),
         ("de mo", ["it has an invalid requirement: 'de mo'"]),
     ],
 )

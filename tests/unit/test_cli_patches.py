@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
+from rigwright.inventory import ROOT
 from rigwright.supply.lock import text
 from tests.unit.env_samples import conda
 from tests.unit.patch_samples import AFTER, sha256, write
@@ -21,6 +22,12 @@ packages = "pk"
 distribution = "demo"
 imports = ["demo"]
 patches = ["louder"]
+"""
+PACKAGES = """
+[inputs.pk]
+kind = "wheel"
+python = "3.10.20"
+requirements = ["demo"]
 """
 INVENTORY = """
 from rigwright.inventory import hosts
@@ -66,6 +73,26 @@ def test_what_another_rig_carries_is_not_said_to_be_carried_by_none(box: Path) -
     (box / "rig.py").write_text(more)
     said = asked(box, "patches", "--all", "--limit", "plain", "--json").stdout
     assert "louder" not in {row["patch"] for row in json.loads(said)}
+
+
+def test_no_lock_is_needed_for_what_the_catalogue_says(box: Path) -> None:
+    (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG)
+    (box / "locks/mine.lock.toml").write_text(text([conda()], "catalog/mine.toml"))
+    done = asked(box, "patches", "--all", "--json")
+    assert done.exit_code == 0, done.output
+    assert {row["patch"] for row in json.loads(done.stdout)} >= {"louder", "other"}
+    assert "not everything is locked" in done.stderr
+    # what is wrong beside that is said, as it is with a lock
+    (box / "catalog/mine.toml").write_text(PACKAGES + CATALOG.replace('"louder"', '"lauder"'))
+    done = asked(box, "patches")
+    assert (done.exit_code, 'there is no patch "lauder"' in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["rig3090", "rig2080ti", "rig5090"])
+def test_a_shipped_inventory_says_what_it_carries(name: str) -> None:
+    done = CliRunner().invoke(main, ["patches", "--all", str(ROOT / f"inventory/{name}.py")])
+    assert done.exit_code == 0, done.output
+    assert "mamba-prefix-cache-mtp" in done.stdout
 
 
 def test_none(box: Path) -> None:

@@ -285,3 +285,13 @@ def test_a_wheel_has_in_it_what_its_patches_are_for(env: Env, target: dict[str, 
     with pytest.raises(Refused) as refused:
         patched(plan)
     assert str(refused.value) == f"patch two: {said}"
+
+
+def test_a_file_that_a_patch_brings_is_no_other_packages(env: Env) -> None:
+    plan = _patched(env, path="demo/more.py", before=None)
+    own = Path(f"{env.top}.whl").rename(env.top.with_name("own.whl"))
+    env.wheel({"demo/more.py": "x"}, "other-1.0.dist-info/RECORD")
+    plan["patches"][0]["wheel"] = own.name
+    plan["wheels"].append({"name": "other", "version": "1.0", "sha256": "3" * 64, "path": str(own)})
+    with pytest.raises(Refused, match=r"^patch two: demo/more\.py is a file of env\.whl$"):
+        patched(plan)

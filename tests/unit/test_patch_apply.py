@@ -130,7 +130,7 @@ def changed(old: bytes, new: bytes) -> bytes:
         (changed(b"pkg/", b"x/../../"), "with .."),
         (changed(b"pkg/", b"p kg/"), "is not part of a unified text diff:"),
         (changed(b"b/pkg/numbers.txt\n@@", b"b/pkg/p kg\n@@"), "characters other than"),
-        (changed(b"+++ b/pkg/numbers.txt", b"+++ b/pkg/letters.txt"), "renames pkg/numbers.txt"),
+        (changed(b"+++ b/pkg/numbers.txt", b"+++ b/pkg/letters.txt"), "renames 'pkg/numbers.txt'"),
         (changed(b"+++ b/pkg/numbers.txt", b"+++ /dev/null"), "removes a/pkg/numbers.txt"),
         (changed(b"--- a/pkg", b"--- pkg"), "does not name a/PATH and b/PATH"),
         (changed(b"+++ b", b"*** b"), "does not begin with +++"),

@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.inventory import ROOT
 from rigwright.patches.apply import LARGEST
-from rigwright.patches.patch import Patch, becomes, chosen, load
+from rigwright.patches.patch import MOST, Patch, becomes, chosen, load
 from rigwright.problems import Invalid
 from tests.unit.patch_samples import AFTER, BEFORE, DIFF, sha256, write
 
@@ -69,12 +69,18 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"versoins": ["1"]}, {}, 'versoins: unknown key; did you mean "versions"?'),
         ({"verdict": "maybe"}, {}, "verdict: 'maybe' is refused"),
         ({"versions": []}, {}, "versions"),
-        ({"targets": []}, {}, "given targets: it changes no files"),
-        ({"diff": None}, {}, "given a diff, or a file of demo/words.py"),
-        ({"verdict": "included"}, {}, "without diff and targets: its verdict is included"),
-        ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "demo/words.py is not changed"),
-        ({"targets": [TARGET, TARGET]}, {}, "demo/words.py is listed twice"),
-        ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "words.py/x is below another of them"),
+        ({"targets": []}, {}, "patch.toml: targets: missing: it changes no files"),
+        ({"diff": None}, {}, "patch.toml: targets.demo/words.py: must be given a file, or the patch a diff"),
+        ({"verdict": "included"}, {}, "patch.toml: diff: must be left out: its verdict is included"),
+        ({"verdict": "yours"}, {}, "patch.toml: targets: must be left out: its verdict is yours"),
+        ({"targets": [WHOLE]}, {"new.py": "x = 1\n"}, "diff: must be left out: every target has a file of its own"),
+        ({"targets": [TARGET | {"after": sha256(BEFORE)}]}, {}, "targets.demo/words.py: after is the same as before"),
+        ({"targets": [TARGET, TARGET]}, {}, "targets.demo/words.py: is listed twice"),
+        ({"targets": [TARGET, WHOLE | {"path": "demo/words.py/x"}]}, {}, "targets.demo/words.py/x: is below another"),
+        ({"targets": [TARGET | {"path": ""}]}, {}, "targets[0].path: '' is refused: must be a relative path inside"),
+        ({"targets": [TARGET | {"path": ""}]}, {}, "it is empty, ends with a slash or has two in a row"),
+        ({"targets": [TARGET | {"path": "demo/"}]}, {}, "it is empty, ends with a slash or has two in a row"),
+        ({"targets": [TARGET | {"path": "demo//x"}]}, {}, "it is empty, ends with a slash or has two in a row"),
         ({"targets": [TARGET | {"path": "d" * 201}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "d/" * 500 + "x"}]}, {}, "is too long"),
         ({"targets": [TARGET | {"path": "/etc/passwd"}]}, {}, "is absolute"),
@@ -88,6 +94,9 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
         ({"diff": "../change.diff"}, {}, "a file name"),
         ({"diff": "other.diff"}, {}, "other.diff is not there"),
         ({}, {"change.diff": DIFF.replace("\n", "\r\n")}, "CRLF line endings"),
+        ({}, {"change.diff": DIFF.replace("hello", "hel\rlo")}, "has a carriage return inside a line"),
+        ({}, {"change.diff": DIFF.replace("a/demo", "/demo")}, "change.diff: line 1 has an absolute path"),
+        ({}, {"change.diff": DIFF.replace("b/demo", "/demo")}, "change.diff: line 1 has an absolute path"),
         ({}, {"change.diff": "\0"}, "is binary"),
         ({}, {"change.diff": "#" * (LARGEST + 1)}, "has more than 10,000,000 bytes"),
         ({}, {"change.diff": ""}, "change.diff: it changes no files"),
@@ -99,6 +108,34 @@ TARGET = {"path": "demo/words.py", "before": sha256(BEFORE), "after": sha256(AFT
 def test_what_is_wrong_with_one_is_said(tmp_path: Path, changes: Any, files: dict[str, str], said: str) -> None:
     write(tmp_path / "louder", files=files, **changes)
     assert said in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("evil.pth", "is run by every Python: no patch may change or add it"),
+        ("sitecustomize.py", "is run by every Python: no patch may change or add it"),
+        ("usercustomize/__init__.py", "is run by every Python: no patch may change or add it"),
+        ("demo-1.0.dist-info/direct_url.json", "describes a package to Python: no patch may change or add it"),
+        ("demo-1.0.egg-info/PKG-INFO", "describes a package to Python: no patch may change or add it"),
+        ("demo.egg-link", "describes a package to Python: no patch may change or add it"),
+    ],
+)
+def test_what_is_no_code_of_a_package_is_refused(tmp_path: Path, path: str, said: str) -> None:
+    new: dict[str, Any] = {"files": {"new.py": "x = 1\n"}, "diff": None, "targets": [WHOLE | {"path": path}]}
+    write(tmp_path / "louder", **new)
+    assert f"patch.toml: targets.{path}: {said}" in refused(tmp_path)
+    # a source tree of llama.cpp is no place where packages are installed
+    write(tmp_path / "louder", **new, of="llama.cpp")
+    assert list(load([tmp_path])) == ["louder"]
+
+
+def test_a_patch_that_names_no_files_of_a_large_diff_is_told_in_a_few_lines(tmp_path: Path) -> None:
+    other = "".join(f"--- a/demo/{n}\n+++ b/demo/{n}\n@@ -1 +1 @@\n-a\n+b\n" for n in range(1000))
+    write(tmp_path / "louder", files={"change.diff": DIFF + other})
+    said = refused(tmp_path).splitlines()
+    assert len(said) == MOST + 1
+    assert "targets: the diff changes 980 more files without a table" in "".join(said)
 
 
 def test_all_of_it_is_said_at_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from rigwright.declaration.rig import COMPILED
 from rigwright.plugins.keys import Doctor, PluginKeys
-from rigwright.plugins.verdict import Refused, plain, verdict
+from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.doctors import LARGEST, examinations
 from rigwright.serving.units import unit
 from tests.unit.plugin_samples import DOCTOR, LAUNCHING, examination, examined
@@ -42,7 +42,7 @@ def test_all_is_well_where_every_line_says_so() -> None:
 @pytest.mark.parametrize(
     ("said", "status", "seconds", "reason"),
     [
-        (WELL.replace("legacy): PASS", "legacy): FAIL"), 0, 3, "gdn: FAIL: GDN interface (candidate)"),
+        (WELL.replace("legacy): PASS", "legacy): FAIL"), 0, 3, "gdn: FAIL: GDN interface (legacy): FAIL"),
         (WELL + "GDN interface again: FAILED\n", 0, 3, "gdn: FAIL: GDN interface"),
         (WELL.replace("20: PASS", "20: fine"), 0, 3, "python: neither PASS nor FAIL: Python 3.10.20: fine"),
         (WELL.replace("20: PASS", "20: BYPASSED"), 0, 3, "python: neither PASS nor FAIL"),
@@ -60,6 +60,43 @@ def test_what_is_not_well_is_named(said: str | bytes, status: int, seconds: int,
     with pytest.raises(Refused) as error:
         told(said, status, seconds)
     assert str(error.value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("line", "by", "reason"),
+    [
+        ("2 x SM75", "2 x SM75 FAIL", "topology: FAIL: Topology: 2 x SM75 FAIL"),
+        ("2 x SM75", "no SM75 card", "topology: not SM75: Topology: no SM75 card"),
+        ("2 x SM75", "SM75: not found", "topology: not SM75: Topology: SM75: not found"),
+        ("2 x SM75", "2 x SM750", "topology: not SM75: Topology: 2 x SM750"),
+        ("= 3", "= 3 FAIL", "guesses: FAIL: AutoSpec = 3 FAIL"),
+        ("20: PASS", "20: FAILURE PASS", "python: FAIL: Python 3.10.20: FAILURE PASS"),
+        ("20: PASS", "20: DID NOT PASS", "python: FAIL: Python 3.10.20: DID NOT PASS"),
+        ("20: PASS", "20: PASS, and AutoMem didn't pass", "python: FAIL: Python"),
+        ("= 3", "= 3\nRESULT: FAIL", "it says FAIL: RESULT: FAIL"),
+        ("= 3", "= 3\nCUDA graphs FAILED", "it says FAIL: CUDA graphs FAILED"),
+        ("= 3", "= 3\nCUDA graphs FAIL\rCUDA graphs PASS", "it says FAIL: CUDA graphs FAIL"),
+        ("Python 3", "\x1bPPython FAIL\x1b\\Python 3", "it says FAIL: Python FAIL"),
+        ("Python 3", "Python FAIL\x1b[2K\x1b[1GPython 3", "it says FAIL: Python FAIL"),
+        ("Python 3", "\x1b]0;\nFAIL\n\x07Python 3", "it says FAIL: FAIL"),
+    ],
+)
+def test_a_line_of_any_kind_that_fails_is_shown(line: str, by: str, reason: str) -> None:
+    with pytest.raises(Refused) as error:
+        told(WELL.replace(line, by))
+    (only,) = str(error.value).splitlines()
+    assert only.startswith(reason)
+
+
+def test_what_fails_is_told_in_a_few_lines() -> None:
+    with pytest.raises(Refused) as error:
+        told(WELL + "".join(f"{number}: FAIL\n" for number in range(1000)))
+    assert len(str(error.value).splitlines()) == SHOWN
+
+
+@pytest.mark.parametrize("by", ["2 x SM75, no NVLink", "no NVLink; 2 x SM75", "SM75 (not bridged)"])
+def test_what_a_line_denies_beside_its_words_is_no_matter(by: str) -> None:
+    assert told(WELL.replace("2 x SM75", by))["topology"] == "SM75"
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ def test_a_changed_byte_of_a_wheel_in_a_zip_is_seen(tmp_path: Path, into: Path) 
 
 
 CODE = {f"{MODULE}/__init__.py": "x = 1\n"}
+INFO = f"{MODULE}-1.0.dist-info"
+FORMAT = "Wheel-Version: 9.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +96,27 @@ CODE = {f"{MODULE}/__init__.py": "x = 1\n"}
         ({"files": {**CODE, "x-1.data/purelib/vllm/a.py": ""}}, "vllm/a.py would be installed beside its modules"),
         ({"files": {**CODE, "x-1.data/scripts/python": ""}}, "it brings the program python, which its description"),
         ({"files": {**CODE, "dep-1.0.dist-info/RECORD": ""}}, "one distribution, and is dep-1.0.dist-info, louder"),
-        ({"files": {"other/__init__.py": ""}}, "it has no module louder_plugin; it has other"),
-        ({"commands": ["louder-serve"]}, "it has no program louder-doctor"),
-        ({"commands": [*COMMANDS, "vllm"]}, "it brings the program vllm, which its description does not name"),
+        ({"files": {**CODE, "dep-1.0.Dist-Info/METADATA": ""}}, "one distribution, and is dep-1.0.Dist-Info, louder"),
+        ({"files": {**CODE, "demo-0.9.egg-info/PKG-INFO": "Name: demo"}}, "demo-0.9.egg-info would describe a package"),
+        ({"files": {**CODE, "demo-0.9.Egg-Info": "Name: demo"}}, "demo-0.9.Egg-Info would describe a package"),
+        ({"files": {**CODE, "demo-0.9.egg/demo.py": ""}}, "demo-0.9.egg would describe a package"),
+        ({"files": {**CODE, "demo.egg-link": "/srv"}}, "demo.egg-link would describe a package"),
+        ({"files": {**CODE, f"{INFO}/WHEEL": None}}, f"it has no {INFO}/WHEEL, without which nothing installs it"),
+        ({"files": {**CODE, f"{INFO}/WHEEL": FORMAT}}, "Wheel-Version: it is 9.0, and is to be 1.0 or another of 1"),
+        ({"info": "demo-1.0.dist-info"}, "distribution: demo-1.0.dist-info describes it, and is named for another"),
+        ({"info": f"{MODULE}-0.9.dist-info"}, f"distribution: {MODULE}-0.9.dist-info describes it, and is named for"),
+        ({"requires": ["x\nName: demo"]}, "it says that it is louder-plugin, demo 1.0, and is to be louder-plugin 1.0"),
+        ({"files": {**CODE, "a": "x", "a/b.py": "x"}}, "a/b.py lies below a file"),
+        (
+            {"files": {**CODE, f"{INFO}/entry_points.txt": "junk"}},
+            "its entry_points.txt is not an INI file: File contains",
+        ),
+        ({"files": {"other/__init__.py": ""}}, "imports: it has no module louder_plugin; it has other"),
+        ({"commands": ["louder-serve"]}, "commands: it has no program louder-doctor; it has louder-serve"),
+        (
+            {"commands": [*COMMANDS, "vllm"]},
+            "commands: it brings the program vllm, which its description does not name",
+        ),
         ({"files": CODE, "listed": {f"{MODULE}/__init__.py": "x = 2\n"}}, "__init__.py has other bytes than its own"),
         ({"files": CODE, "listed": {"gone.py": ""}}, "gone.py is in its own list alone"),
         ({"files": {**CODE, "away.py": "/etc/passwd"}, "links": ["away.py"]}, "away.py is a link"),
@@ -178,6 +198,14 @@ def test_nothing_of_another_package_is_replaced(
 ) -> None:
     box.add(released(files=CODE | files, commands=commands), commands=commands)
     with pytest.raises(Refused, match=said):
+        box.taken()
+
+
+def test_a_wheel_that_is_named_as_another_packages_is_refused(box: Box) -> None:
+    other = given(box.folder, wheel(files={"engine/__init__.py": ""}, name="engine", commands=()), file_name())
+    box.plan["wheels"].append({"path": str(other)})
+    box.add(released())
+    with pytest.raises(Refused, match=f"its wheel {file_name()} is named as another package's"):
         box.taken()
 
 

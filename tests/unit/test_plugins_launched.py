@@ -87,6 +87,10 @@ def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() ->
             started(keys={"owns": {"enable-prefix-caching": "it"}}, flags={"no-enable-prefix-caching": True}),
             "flags.no-enable-prefix-caching is not allowed in a variant: plugin louder sets it: it",
         ),
+        (
+            started(keys={"owns": {"speculative-confg": "x"}}),
+            'plugins.louder.owns.speculative-confg is not an option of vLLM 0.21.0; did you mean "speculative-config"?',
+        ),
         (started(None), "mode is missing: plugin louder has auto, fast"),
         (started("fsat"), 'mode: plugin louder has no "fsat"; did you mean "fast"?'),
         (vllm(mode="auto"), "mode auto: no plugin of vllm launches it, and only plugins have modes"),

@@ -26,6 +26,7 @@ TREE, BEGINS = re.compile(r'\{"tree":"(/[^"\\]+)"'), 8192
 TOP, LISTED = "%i %m %U %G\\0", "%y %i %s %m %U %G %T@ %C@ {} %l\\0"
 FEW = 500  # entries of a tree of which each is asked whether it can be removed: for more it takes as long as all else
 LONGEST = 1 << 28  # bytes of a record: an environment has 60,000 files, each takes 200
+DESCRIBES = (".dist-info", ".egg-info", ".egg", ".egg-link")  # what Python takes for a package, in any case of letters
 RIGHTS = frozenset(("security.capability", "system.posix_acl_access", "system.posix_acl_default"))
 KINDS = {"f": "a file", "d": "a folder", "l": "a link", "?": "neither file nor folder"}
 
@@ -289,12 +290,11 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 def gone(folder: str, known: dict[str, str]) -> list[str]:
     """Trees that are recorded and that are not there."""
     begun = (common.begin(f"{folder}/{name}", BEGINS) for name in names(folder) if name in known)
-    trees = [found[1] for text in begun if (found := TREE.match(text))]
-    return [plain(tree) for tree in trees if not os.path.lexists(tree)]
+    return [plain(found[1]) for text in begun if (found := TREE.match(text)) and not os.path.lexists(found[1])]
 
 
 def distributions(prefix: str) -> list[str]:
     """The names of what describes the packages of an environment."""
     sites = [f"{prefix}/lib/{name}/site-packages" for name in names(f"{prefix}/lib") if name.startswith("python3.")]
-    found = [name for site in sites for name in names(site) if name.endswith(".dist-info")]
+    found = [name for site in sites for name in names(site) if name.lower().endswith(DESCRIBES)]
     return found + [name for name in names(f"{prefix}/conda-meta") if name.endswith(".json")]

@@ -55,7 +55,7 @@ def judge(snapshot: Snapshot, flags: Mapping[str, Value], own: Collection[str] =
 
 def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: Value, flags: Mapping[str, Value]) -> str:
     if option is None:
-        return _unknown(snapshot, flag)
+        return unknown(snapshot, flag)
     if f"--{flag}" not in option.names:
         return f'must be written with its long name, "{option.name}"'
     if text := wrong_value(snapshot, option, flag, value):
@@ -71,7 +71,8 @@ def _wrong(snapshot: Snapshot, flag: str, option: Option | None, value: Value, f
     return ""
 
 
-def _unknown(snapshot: Snapshot, flag: str) -> str:
+def unknown(snapshot: Snapshot, flag: str) -> str:
+    """Why a name is no option, with the nearest one."""
     head, dot, _ = flag.partition(".")
     if dot and (option := snapshot.find(head)):
         return f"must be a table: {option.name} = {{...}}"

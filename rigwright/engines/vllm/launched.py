@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from rigwright.declaration.rig import Instance
+from rigwright.engines.vllm.judge import unknown
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.snapshot import Snapshot, Value
 from rigwright.plugins.keys import Mode
@@ -60,6 +61,9 @@ def refusals(instance: Instance, known: Snapshot, options: Mapping[str, Value]) 
         yield f"mode is missing: plugin {found.name} has {', '.join(modes)}"
     elif variant.mode is not None and variant.mode not in modes:
         yield f'mode: plugin {found.name} has no "{variant.mode}"{suggestion(variant.mode, modes)}'
+    for name in found.keys.owns:
+        if known.find(name) is None:
+            yield f"plugins.{found.name}.owns.{name} {unknown(known, name)}"
     owned = {_dest(known, name): why for name, why in found.keys.owns.items()}
     given = {name: name.replace("-", "_") for name in options} | {name: f"flags.{name}" for name in flags(instance)}
     for name, key in given.items():

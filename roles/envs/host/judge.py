@@ -92,8 +92,18 @@ def patched(plan: Mapping[str, Any]) -> None:
                 said = f"expected {target['before'] or 'no file'}, found {found or 'no file'}"
                 wrong.append(f"patch {patch['name']}: {target['path']} of {shown(patch['wheel'])}: {said}")
         wrong += _unused(patch, listed)
+    wrong += _anothers(plan["patches"], wheels)
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
+
+
+def _anothers(patches: Iterable[Mapping[str, Any]], wheels: Mapping[str, Path]) -> Iterator[str]:
+    """Files that patches bring, and that other wheels than their own have."""
+    brought = {target["path"]: patch for patch in patches for target in patch["targets"] if not target["before"]}
+    for name, path in wheels.items() if brought else ():
+        for listed, _ in of_wheel(path, ""):
+            if (patch := brought.get(listed)) and patch["wheel"] != name:
+                yield f"patch {patch['name']}: {listed} is a file of {shown(name)}"
 
 
 def _unused(patch: Mapping[str, Any], there: Iterable[str]) -> Iterator[str]:

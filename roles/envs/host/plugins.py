@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ READ = 1 << 20
 AT_START = frozenset(("sitecustomize", "usercustomize"))
 """Modules that every Python imports by itself."""
 IN_SITE = re.compile(r"lib/python3\.[0-9]+/site-packages/(.+)")
+DESCRIBED, ALSO = ".dist-info", (".egg-info", ".egg", ".egg-link")
+"""How names end of what describes a package to Python, and in the ways before that (importlib.metadata)."""
+FORMAT = re.compile(r"1\.[0-9]{1,3}")
 LISTS = ("RECORD", "RECORD.jws", "RECORD.p7s")
 FOLDER, NAMED = "plugins", "plugins.json"
 """Where wheels of plugins lie beside the plan, and what says which those are."""
@@ -49,6 +53,8 @@ class Wheel:
     commands: frozenset[str]
     requires: tuple[str, ...]
     """Its requirements, as it writes them."""
+    python: str = ""
+    """Versions of Python that it is for, in the same way; empty for all."""
 
 
 def taken_out(plan: Mapping[str, Any], conda: Iterable[str], into: Path) -> None:
@@ -66,6 +72,8 @@ def taken_out(plan: Mapping[str, Any], conda: Iterable[str], into: Path) -> None
         file = Path(one["path"])
         path = wheel_of(file, into)
         inside = look(path, one)
+        if path.name in others:
+            raise _refused(file, [f"its wheel {shown(path.name)} is named as another package's"])
         if wrong := [line for name, has in others.items() for line in shadowed(inside, *has, name)]:
             raise _refused(file, wrong)
         others[file.name] = (inside.modules, inside.commands)
@@ -144,11 +152,18 @@ def members(archive: zipfile.ZipFile, file: Path) -> dict[str, zipfile.ZipInfo]:
             wrong.append(f"{shown(name)} is encrypted")
         elif not name.endswith("/"):
             found[name] = one
+    wrong += [f"{shown(name)} lies below a file" for name in found if any(above in found for above in _above(name))]
     if len(archive.infolist()) > MOST or sum(one.file_size for one in found.values()) > LARGEST:
         wrong.append(f"it has more than {MOST} files, or {LARGEST >> 30} GiB")
     if wrong:
         raise _refused(file, wrong)
     return found
+
+
+def _above(name: str) -> Iterator[str]:
+    """The folders that a name is in."""
+    while name := name.rpartition("/")[0]:
+        yield name
 
 
 def _leads_out(name: str) -> bool:
@@ -169,13 +184,13 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
     """
     with _archive(wheel) as archive:
         found = members(archive, wheel)
-        infos = {top for path in found if (top := path.partition("/")[0]).endswith(".dist-info")}
+        tops = {path.partition("/")[0] for path in found}
+        infos = {top for top in tops if top.lower().endswith(DESCRIBED)}
         if len(infos) != 1:
             raise _refused(wheel, [f"it is to be one distribution, and is {', '.join(sorted(infos)) or 'none'}"])
         (info,) = infos
         said = HeaderParser().parsestr(_text(archive, f"{info}/METADATA"))
-        is_, is_to_be = f"{spelt(str(said['Name']))} {said['Version']}", f"{spelt(wanted['name'])} {wanted['version']}"
-        wrong = [] if is_ == is_to_be else [f"it says that it is {shown(is_)}, and is to be {is_to_be}"]
+        wrong = [*_another(info, said, wanted), *_no_format(archive, found, info)]
         points = f"{info}/entry_points.txt"
         commands = set(_entry_points(_text(archive, points))) if points in found else set()
         own = []
@@ -187,6 +202,7 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
                 wrong.append(f"{path} would be installed beside its modules")
             elif top != info:
                 own.append(path)
+        wrong += [f"{shown(top)} would describe a package" for top in sorted(tops) if top.lower().endswith(ALSO)]
         wrong += [f"every Python would run {path}" for path in own if path.endswith(".pth") and "/" not in path]
         modules = frozenset(map(module, own))
         wrong += [f"every Python would run {name}" for name in sorted(modules & AT_START)]
@@ -194,16 +210,37 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
         wrong += _unlisted(archive, found, info)
     if wrong:
         raise _refused(wheel, wrong)
-    return Wheel(modules, frozenset(commands), tuple(map(str, said.get_all("Requires-Dist") or ())))
+    requires = tuple(map(str, said.get_all("Requires-Dist") or ()))
+    return Wheel(modules, frozenset(commands), requires, str(said["Requires-Python"] or ""))
+
+
+def _another(info: str, said: Message, wanted: Mapping[str, Any]) -> Iterator[str]:
+    """Why a wheel is not the distribution that it is to be, by what describes it."""
+    is_to_be = f"{spelt(wanted['name'])} {wanted['version']}"
+    name, version = (", ".join(map(str, said.get_all(key) or ("none",))) for key in ("Name", "Version"))
+    if (is_ := f"{spelt(name)} {version}") != is_to_be:
+        yield f"distribution: it says that it is {shown(is_)}, and is to be {is_to_be}"
+    elif spelt(info.removesuffix(DESCRIBED)) != spelt(f"{name}-{version}"):
+        yield f"distribution: {shown(info)} describes it, and is named for another one than {is_to_be}"
+
+
+def _no_format(archive: zipfile.ZipFile, found: Iterable[str], info: str) -> Iterator[str]:
+    """Why nothing would install a wheel (packaging.python.org, "Binary distribution format")."""
+    if f"{info}/WHEEL" not in found:
+        yield f"it has no {info}/WHEEL, without which nothing installs it"
+        return
+    version = str(HeaderParser().parsestr(_text(archive, f"{info}/WHEEL"))["Wheel-Version"])
+    if not FORMAT.fullmatch(version):
+        yield f"Wheel-Version: it is {shown(version)}, and is to be 1.0 or another of 1"
 
 
 def _undescribed(modules: frozenset[str], commands: set[str], wanted: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted({one.partition(".")[0] for one in wanted["imports"]} - modules):
-        yield f"it has no module {name}; it has {', '.join(map(shown, sorted(modules)[:SHOWN])) or 'none'}"
+        yield f"imports: it has no module {name}; it has {', '.join(map(shown, sorted(modules)[:SHOWN])) or 'none'}"
     for name in sorted(commands - {*wanted["commands"]}):
-        yield f"it brings the program {shown(name)}, which its description does not name"
+        yield f"commands: it brings the program {shown(name)}, which its description does not name"
     for name in sorted({*wanted["commands"]} - commands):
-        yield f"it has no program {name}"
+        yield f"commands: it has no program {name}; it has {', '.join(map(shown, sorted(commands)[:SHOWN])) or 'none'}"
 
 
 def _unlisted(archive: zipfile.ZipFile, found: Mapping[str, zipfile.ZipInfo], info: str) -> Iterator[str]:
@@ -244,7 +281,11 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except (OSError, EOFError, ValueError, KeyError, RuntimeError) as error:
         raise _refused(path, [f"it cannot be read: {shown(error)}"]) from None
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, configparser.Error):
+    except configparser.Error as error:
+        raise _refused(
+            path, [f"its entry_points.txt is not an INI file: {shown(str(error).splitlines()[0])}"]
+        ) from None
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError):
         raise _refused(path, ["it cannot be read: it is truncated, or not such an archive"]) from None
 
 
