@@ -19,7 +19,7 @@ from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
 from rigwright.files import refuse_odd
-from rigwright.limits import limited
+from rigwright.limits import limited, twins
 from rigwright.problems import told
 from roles import root
 from roles.unreached import Unreached, quiet
@@ -78,10 +78,13 @@ def find(state: State, inventory: str, limit: str | None) -> list[Any]:
     hosts = list(made)
     if not hosts:
         raise UnknownHost(f"{inventory}: no hosts")
-    groups: dict[str, list[str]] = {Path(inventory).stem: [host.name for host in hosts]}
+    file = Path(inventory).stem
+    groups: dict[str, list[str]] = {file: [host.name for host in hosts]}
     for host in hosts:
         for group in host.groups:
             groups.setdefault(group, []).append(host.name)
+    if wrong := twins([host.name for host in hosts], {name: groups[name] for name in groups if name != file}):
+        raise UnknownHost("\n".join(f"{inventory}: {one}" for one in wrong))
     try:
         wanted = limited(limit, [host.name for host in hosts], groups)
     except LookupError as error:

@@ -108,14 +108,18 @@ def one_each(marks: Iterable[tuple[str, pytest.Item]]) -> None:
             raise pytest.UsageError(f"{item.path}: {owner[1]}: {identifier} is taken by {function} in {path}")
 
 
+def identifiers(only: Iterable[str]) -> set[str]:
+    """What the words of `--only` name."""
+    return {word for text in only for word in re.split(r"[,\s]+", text) if word}
+
+
 def wanted(only: Iterable[str], severity: Severity | None, known: Iterable[str]) -> Callable[[dict[str, Any]], bool]:
     """Which checks are asked for: these ids, and those of a severity or a graver one.
 
     Raises:
         pytest.UsageError: no check has one of the ids.
     """
-    ids = {word for text in only for word in re.split(r"[,\s]+", text) if word}
-    names = set(known)
+    ids, names = identifiers(only), set(known)
     for missing in sorted(ids - names):
         raise pytest.UsageError(f"--only: {unknown('check', missing, names)}")
     graver = SEVERITIES[: SEVERITIES.index(severity) + 1] if severity else SEVERITIES

@@ -20,6 +20,7 @@ from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import no_room
 from cli.tables import paragraph
 from cli.written import put
+from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.offline import Wanted
 from rigwright.problems import printable
 
@@ -97,17 +98,20 @@ def latency(
 
 
 def _run(inventory: str, limit: str | None, name: str, stop: bool, wanted: Wanted, file: str | None) -> None:
-    found, gone = reach(inventory, limit)
+
+    def judge(host: str, rig: Rig, one: Instance) -> None:
+        if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
+            no_room(host, one, wanted.input_tokens + wanted.output_tokens)
+        if not stop:
+            raise Refused(f"{host}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop")
+
+    found, gone = reach(inventory, limit, (name,), judge)
     pairs = chosen(found, (name,))
     if not pairs:
         raise Unreached(f"{', '.join(gone)}: cannot be reached")
     if len(pairs) > 1:
         raise Refused(f"{', '.join(box.name for box, _ in pairs)} have one of that name: say which by --limit")
     ((box, one),) = pairs
-    if one.variant.capacity and wanted.input_tokens + wanted.output_tokens > one.variant.capacity[1]:
-        no_room(box, one, wanted.input_tokens + wanted.output_tokens)
-    if not stop:
-        raise Refused(f"{box.name}: {one.name} has to be stopped for it, and clients get no answer meanwhile: --stop")
     # what it imports waits for threads: pyinfra's gevent has to be there before
     from bench import offline
     from bench.contest import NotMeasured

@@ -58,10 +58,16 @@ def serving(
     where the host's own unrest is what differs.
     Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
     """
-    from checks.looking import boxes
+    from checks.looking import Rigs, boxes
     from cli.ending import leave
 
-    found, gone = boxes(inventory, limit)
+    def judge(rigs: Rigs) -> None:
+        there = {one.name for rig in rigs.values() for one in rig.instances}
+        for option, name in (("--instance", instance), ("--beside", beside)):
+            if name is not None and name not in there:
+                raise click.UsageError(f"{option}: {unknown('instance', name, there)}")
+
+    found, gone = boxes(inventory, limit, judge)
     if not found:
         leave(gone)
     box = found[0]

@@ -117,7 +117,7 @@ def speed(
     """
     if quick and accept:
         raise click.UsageError("--accept does not go with --quick: it is not the whole protocol")
-    found, gone = reach(inventory, limit)
+    found, gone = reach(inventory, limit, instance)
     pairs = chosen(found, instance)
     books = {}
     for box in found:

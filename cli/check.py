@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import click
 from checks import SEVERITIES
 from cli import quick
 from cli.declared import LIMIT, InventoryFile, Word
+from rigwright.problems import unknown
 
 
 @click.command()
@@ -62,4 +64,24 @@ def check(
 
     from checks.run import run
 
+    if only:
+        _refuse_unknown(inventory, only)
     sys.exit(run(inventory, *options, limit=limit, deep=deep))
+
+
+def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
+    """Refuse ids that no check has before a host is reached; pytest itself would know only after.
+
+    Raises:
+        click.UsageError: there is one.
+    """
+    from checks.catalogue import every
+    from checks.frame import IDENTIFIER, identifiers
+    from checks.run import OWN
+
+    known = {one.id for one in every()}
+    with suppress(OSError):  # pytest says which of them cannot be read
+        for path in (Path(inventory).absolute().parent / OWN).rglob("*.py"):
+            known.update(IDENTIFIER.findall(path.read_text(errors="replace")))
+    if wrong := sorted(identifiers(only) - known):
+        raise click.UsageError("\n".join(f"--only: {unknown('check', one, known)}" for one in wrong))

@@ -13,11 +13,11 @@ from typing import Any, Protocol, TypeVar
 import click
 import gevent
 
-from checks.looking import Box, Gone, boxes
+from checks.looking import Box, Gone, Rigs, boxes
 from cli.ending import Refused
 from cli.interrupts import STATUS
 from cli.tables import say
-from rigwright.declaration.rig import Instance
+from rigwright.declaration.rig import Instance, Rig
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
 from rigwright.problems import unknown
 from roles.client import Client
@@ -27,14 +27,35 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
 
 
-def reach(inventory: str, limit: str | None) -> tuple[list[Box], Gone]:
+def reach(
+    inventory: str,
+    limit: str | None,
+    names: Sequence[str] = (),
+    judge: Callable[[str, Rig, Instance], object] = lambda host, rig, instance: None,
+) -> tuple[list[Box], Gone]:
     """Connect to an inventory's hosts; returns them, and those out of reach.
 
+    Args:
+        inventory: The file.
+        limit: Which hosts of it.
+        names: The instances that are meant; none for all.
+        judge: Is told each of them before any host is reached, and raises where that is no good.
+
     Raises:
-        Refused: the inventory is, or the limit names nothing.
+        Refused: the inventory is, the limit or a name names nothing, or `judge` has said so.
     """
+
+    def judged(rigs: Rigs) -> None:
+        there = {one.name for rig in rigs.values() for one in rig.instances}
+        if wrong := [f"--instance: {unknown('instance', name, there)}" for name in names if name not in there]:
+            raise Refused("\n".join(wrong))
+        for host, rig in rigs.items():
+            for one in rig.instances:
+                if not names or one.name in names:
+                    judge(host, rig, one)
+
     try:
-        return boxes(inventory, limit)
+        return boxes(inventory, limit, judged)
     except click.ClickException as error:
         raise Refused(error.message) from None
 
@@ -47,18 +68,18 @@ class Door:
     listener: str | None = None
     key_file: str | None = None
 
-    def place(self, box: Box, instance: Instance) -> Place:
-        """Where an instance of a box is asked.
+    def place(self, host: str, rig: Rig, instance: Instance) -> Place:
+        """Where an instance of a host is asked.
 
         Raises:
             Refused: there is no such place, or no key for it.
         """
         if not self.gateway:
-            return at_instance(box.rig, instance)
+            return at_instance(rig, instance)
         try:
-            return at_gateway(box.rig, instance, self.listener, self.key_file)
+            return at_gateway(rig, instance, self.listener, self.key_file)
         except NoPlace as error:
-            raise Refused(f"{box.name}: {error}") from None
+            raise Refused(f"{host}: {error}") from None
 
 
 def door(verb: Verb) -> Verb:
@@ -85,15 +106,7 @@ def door_of(gateway: bool, listener: str | None, key_file: str | None) -> Door:
 
 
 def chosen(found: Sequence[Box], names: Sequence[str]) -> list[tuple[Box, Instance]]:
-    """The instances of boxes that are named, or all, in their order.
-
-    Raises:
-        Refused: no box has one of that name.
-    """
-    there = {one.name for box in found for one in box.rig.instances}
-    wrong = [f"--instance: {unknown('instance', name, there)}" for name in names if name not in there]
-    if found and wrong:
-        raise Refused("\n".join(wrong))
+    """The instances of boxes that are named, or all, in their order."""
     return [(box, one) for box in found for one in box.rig.instances if not names or one.name in names]
 
 

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from rigwright.declaration.rig import Rig
 from rigwright.files import content
 from rigwright.inventory import load
-from rigwright.limits import limited
+from rigwright.limits import limited, twins
 from rigwright.problems import Invalid, printable, shown, suggestion, told
 
 LARGEST = 16 << 20  # bytes of an inventory
@@ -102,6 +102,8 @@ def _limited(inventory: str, limit: str | None, run: Callable[[], dict[str, Any]
             hosts[host] = data or hosts.get(host, {})
     if not hosts:
         raise click.ClickException(f"{inventory}: no hosts{ignored}")
+    if wrong := twins(hosts, groups):
+        raise click.ClickException("\n".join(f"{inventory}: {one}" for one in wrong))
     try:
         wanted = limited(limit, [*hosts], {Path(inventory).stem: [*hosts], **groups})
     except LookupError as error:

@@ -66,7 +66,7 @@ def diagnose(
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
     place = inventory
-    found, gone = reach(inventory, limit)
+    found, gone = reach(inventory, limit, instance)
     names = {(box.name, one.name) for box, one in chosen(found, instance)}
     red = _red(inventory, limit) if checks and found else {}
     hosts = each(found, lambda box: _host(place, box, {name for host, name in names if host == box.name}, red))

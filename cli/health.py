@@ -89,7 +89,7 @@ def health(inventory: str, limit: str | None, instance: tuple[str, ...], as_json
     0: all are ready. 1: one is not, or a card is sick. 2: refused. 3: a host cannot be reached.
     Example: rigwright health ~/boxes/rig.py --watch
     """
-    found, gone = reach(inventory, limit)
+    found, gone = reach(inventory, limit, instance)
     names = {(box.name, one.name) for box, one in chosen(found, instance)}
     if watch:
         interrupts.end_at_once()

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import click
 
@@ -133,7 +134,7 @@ def perform(wanted: Wanted, question: str = "") -> None:
         removal.preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
         click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
     if wanted.verbose:
-        limits = [word for name in rigs for word in ("--limit", name)] if wanted.limit else []
+        limits = [word for name in rigs for word in ("--limit", _alone(wanted.inventory, name))] if wanted.limit else []
         if pyinfra_here(wanted.inventory, *wanted.words, *limits):
             from pyinfra.context import ctx_state
 
@@ -144,6 +145,11 @@ def perform(wanted: Wanted, question: str = "") -> None:
     from cli.running import run
 
     run(wanted.inventory, wanted.verb, rigs, wanted.data, dry=wanted.dry, diff=wanted.diff)
+
+
+def _alone(inventory: str, host: str) -> str:
+    """A pattern of pyinfra's for one host; its name would be the file's group where that is called like it."""
+    return f"[{host[0]}]{host[1:]}" if host == Path(inventory).stem else host
 
 
 def _any(rig: Rig) -> Rig:

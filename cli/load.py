@@ -20,7 +20,7 @@ from cli.ending import lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write
 from cli.measured import metrics_path, no_room, undisturbed
-from rigwright.declaration.rig import Instance
+from rigwright.declaration.rig import Instance, Rig
 from roles.client import Failed, Lost
 
 STREAMS = "10,30,64,128,200,256"
@@ -78,10 +78,13 @@ def load(
     """
     way = door_of(gateway, listener, key_file)
     plan = Plan(_workload(workload, prompts, tokens), tuple(sorted(streams)), seconds, thinking)
-    found, gone = reach(inventory, limit)
+
+    def judge(host: str, rig: Rig, one: Instance) -> None:
+        way.place(host, rig, one)
+        _room(host, one, plan.workload)
+
+    found, gone = reach(inventory, limit, instance, judge)
     pairs = chosen(found, instance)
-    for box, one in pairs:
-        _room(box, one, plan.workload)
     interrupt = Interrupt()
     made: list[Ladder] = []
     try:
@@ -114,9 +117,9 @@ def _workload(name: str, prompts: Path | None, tokens: int | None) -> Workload:
         raise click.UsageError(f"--prompts: {error}") from None
 
 
-def _room(box: Box, instance: Instance, workload: Workload) -> None:
+def _room(host: str, instance: Instance, workload: Workload) -> None:
     if instance.variant.capacity and workload.tokens >= instance.variant.capacity[1]:
-        no_room(box, instance, workload.tokens)
+        no_room(host, instance, workload.tokens)
 
 
 def _ladder(
@@ -128,7 +131,7 @@ def _ladder(
         ladder = Ladder(box.name, plan, [], now)
         try:
             for one in group:
-                client = stack.enter_context(interrupt.client(box, way.place(box, one), *PROGRAMS))
+                client = stack.enter_context(interrupt.client(box, way.place(box.name, box.rig, one), *PROGRAMS))
                 metrics = "" if way.gateway else metrics_path(box, one)
                 undisturbed(box, one, client, metrics, beside_others)
                 ladder.subjects.append(Subject(client, one, metrics))

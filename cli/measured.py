@@ -62,11 +62,11 @@ def ours(box: Box, instance: Instance, client: Client) -> None:
         )
 
 
-def no_room(box: Box, instance: Instance, tokens: int) -> NoReturn:
+def no_room(host: str, instance: Instance, tokens: int) -> NoReturn:
     """Refuse what does not fit into a request.
 
     Raises:
         click.UsageError: always.
     """
     _, room = instance.variant.capacity or (0, 0)
-    raise click.UsageError(f"{box.name}: a request to {instance.name} has room for {room} tokens, and not for {tokens}")
+    raise click.UsageError(f"{host}: a request to {instance.name} has room for {room} tokens, and not for {tokens}")

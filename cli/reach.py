@@ -14,6 +14,7 @@ from paramiko import Channel
 
 from checks.looking import Box, Rigs, alone, boxes, each
 from cli import interrupts, terminal
+from cli.asked import Runs
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Unreached, leave
 from cli.tables import say
@@ -22,11 +23,10 @@ from rigwright.problems import printable, unknown
 from roles import root
 
 WORDS = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
-AS_TYPED = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 PART = 1 << 15  # bytes
 
 
-@click.command(context_settings=AS_TYPED)
+@click.command(cls=Runs)
 @LIMIT
 @INVENTORY
 @WORDS
@@ -34,6 +34,7 @@ def ssh(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
     """Log in to the one host of INVENTORY that --limit names, or run COMMAND there, as the user who deploys.
 
     By the inventory's own address, key and host key. Ends with the command's exit status; 3: it cannot be reached.
+    Options stand before COMMAND; one that COMMAND has too needs `--` before COMMAND.
     Example: rigwright ssh --limit box1 ~/boxes/rig.py nvidia-smi
     """
     found, gone = boxes(inventory, limit, lambda rigs: alone(inventory, rigs))
@@ -54,14 +55,15 @@ def ssh(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
         raise Unreached(f"{box.name}: the connection is gone: {printable(str(error))}") from None
 
 
-@click.command(context_settings=AS_TYPED)
+@click.command(cls=Runs)
 @LIMIT
 @INVENTORY
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 def run(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
     """Run COMMAND on all hosts of INVENTORY at once, each line with its host before it; with `_sudo` as root.
 
-    One word is a line for the shell, several are a command and its arguments.
+    One word is a line for the shell, several are a command and its arguments. Options stand before COMMAND; one that
+    COMMAND has too needs `--` before COMMAND.
     Exit status 0: it has succeeded everywhere. 1: it has failed on a host. 3: a host cannot be reached.
     Example: rigwright run ~/boxes/rig.py 'df -h / | tail -n 1'
     """

@@ -14,6 +14,7 @@ from paramiko import Channel
 
 from checks.looking import Box, Rigs, alone, boxes
 from cli import interrupts, terminal
+from cli.asked import Runs
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Failed, Unreached, leave
 from rigwright.declaration.instance import Instance
@@ -28,7 +29,7 @@ BEAT = 15.0  # seconds between two signs of life
 SILENCE = 120  # seconds without one after which the host ends the command; TCP itself gives up after 75
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(cls=Runs)
 @LIMIT
 @click.option("--instance", "as_instance", is_flag=True, help="NAME is an instance, even if an environment has it too.")
 @INVENTORY
@@ -41,6 +42,7 @@ def shell(inventory: str, name: str, words: tuple[str, ...], limit: str | None, 
     In an environment it runs as a user who exists for as long as that and owns nothing: it sees cards and network, and
     has a /tmp and a /dev/shm of its own to write to. As an instance it has that one's user, variables, sandbox and
     cards, beside it. Ends with the command's exit status; an interrupt, or the end of this command, ends it, too.
+    Options stand before COMMAND; one that COMMAND has too needs `--` before COMMAND.
     Example: rigwright shell --limit box1 ~/boxes/rig.py vllm python -c 'import vllm; print(vllm.__version__)'
     """
 

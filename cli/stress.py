@@ -57,7 +57,7 @@ def stress(
     """
     if grow and not soak:
         raise Refused("--grow goes with --soak")
-    found, gone = reach(inventory, limit)
+    found, gone = reach(inventory, limit, instance)
     wanted = chosen(found, instance)
     interrupt = Interrupt()
 

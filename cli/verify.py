@@ -47,10 +47,9 @@ def verify(
     Example: rigwright verify ~/boxes/rig.py --limit box1 --instance chat
     """
     way = door_of(gateway, listener, key_file)
-    found, gone = reach(inventory, limit)
+    found, gone = reach(inventory, limit, instance, way.place)
     by_box: dict[str, list[Instance]] = {}
     for box, one in chosen(found, instance):
-        way.place(box, one)
         by_box.setdefault(box.name, []).append(one)
     interrupt = Interrupt()
 
@@ -94,7 +93,7 @@ def verified(
         told.checks = checks
         try:
             counting = interrupt.client(box, at_instance(box.rig, one)) if way.gateway else nullcontext()
-            with interrupt.client(box, way.place(box, one)) as client, counting as own:
+            with interrupt.client(box, way.place(box.name, box.rig, one)) as client, counting as own:
                 for finding in verify_one(client, one, service, patches, lambda what: None, own):
                     checks.append(finding)
                     tell(box, one, finding)

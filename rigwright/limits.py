@@ -8,6 +8,21 @@ from collections.abc import Collection, Mapping, Sequence
 from rigwright.problems import unknown
 
 
+def twins(hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> list[str]:
+    """What is wrong with groups that have the name of a host: a limit to that host reached all of the group.
+
+    Args:
+        hosts: All there are.
+        groups: Group -> its hosts; those that the inventory has given a name.
+    """
+    return [
+        f'"{name}" is a host, and a group with other hosts ({", ".join(sorted(others))}): '
+        "rename one of them, for --limit could mean both"
+        for name, members in groups.items()
+        if name in hosts and (others := {*members} - {name})
+    ]
+
+
 def limited(limit: str | None, hosts: Sequence[str], groups: Mapping[str, Collection[str]]) -> list[str]:
     """The hosts that a limit names, in their order.
 
@@ -23,7 +38,8 @@ def limited(limit: str | None, hosts: Sequence[str], groups: Mapping[str, Collec
         return list(hosts)
     wanted: set[str] = set()
     for one in limit.split(","):
-        named = set(groups.get(one, fnmatch.filter(hosts, one)))
+        # an inventory's file, too, is a group of all hosts, and often has the name of the first
+        named = {one} if one in hosts else set(groups.get(one, fnmatch.filter(hosts, one)))
         if not named:
             raise LookupError(unknown("host or group", one, {*hosts, *groups}))
         wanted |= named

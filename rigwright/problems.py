@@ -117,7 +117,9 @@ class Invalid(Exception):
 def suggestion(value: str, names: Iterable[str]) -> str:
     """`; did you mean "x"?` for the nearest valid name, and the valid names where there are few, or none is near."""
     allowed = sorted(names)
+    spelt = {name.casefold(): name for name in allowed}
     near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.5)
+    near = near or [spelt[name] for name in difflib.get_close_matches(value.casefold(), spelt, n=1, cutoff=0.5)]
     parts = [f'did you mean "{near[0]}"?'] if near else []
     if len(allowed) <= (24 if near else 40):
         parts.append("allowed: " + (", ".join(allowed) or "none"))

@@ -16,8 +16,7 @@ from bench import contest as contest_module
 from bench.contest import GUARD_UNIT, LOAD_UNIT, NotMeasured
 from bench.offline import command, parse, properties
 from checks.looking import Box
-from cli import bench_offline as verb
-from cli import main
+from cli import clients, main
 from cli.clients import Interrupt
 from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Installation
@@ -190,7 +189,8 @@ def measuring(host: Serving, monkeypatch: pytest.MonkeyPatch) -> Measuring:
             return desired
 
     def run(*words: str) -> Result:
-        monkeypatch.setattr(verb, "reach", lambda *_: ([Found("box1", RIG, SimpleNamespace())], {}))
+        found = [Found("box1", RIG, SimpleNamespace())]
+        monkeypatch.setattr(clients, "boxes", lambda _, __, judge: judge({"box1": RIG}) or (found, {}))
         return CliRunner().invoke(main, ["bench", *words, __file__, "--instance=chat"])
 
     return run

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 from bench.loading import QUESTIONS, WARM_UP, WORKLOADS, own
 from checks.looking import Box
+from cli import clients, main
 from cli import load as verb
-from cli import main
 from cli.bars import bars
 from cli.clients import Door, Interrupt
 from rigwright.operate.place import Place
@@ -44,7 +44,8 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loading:
 
     def run(engine: ChatEngine, *words: str, names: tuple[str, ...] = ("chat",), lock: Lock | None = None) -> Result:
         made = rig(*(vllm(name) for name in names))
-        monkeypatch.setattr(verb, "reach", lambda *_: ([Box("box1", made, host)], {}))
+        found = [Box("box1", made, host)]
+        monkeypatch.setattr(clients, "boxes", lambda _, __, judge: judge({"box1": made}) or (found, {}))
         monkeypatch.setattr(verb, "alone", lambda *_: nullcontext(lock or Lock()))
         monkeypatch.setattr(verb, "metrics_path", lambda *_: "/metrics")
         with engine.up(tmp_path / "socket") as at:
