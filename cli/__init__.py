@@ -145,7 +145,7 @@ class Story(Verb):
 )
 @click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
-    """Rebuild GPU inference boxes from one lock, and prove that they are what was asked for.
+    """Rebuild GPU inference boxes from one lock, and prove that they match their declaration.
 
     Begin with `rigwright demo`: it shows the whole path on a throwaway host of this machine. For a box of your own,
     write an inventory (README), then `validate`, `plan`, `deploy` and `check` it.

@@ -149,7 +149,7 @@ def _failed(box: Box, name: str) -> str:
     """What of all that it declares an instance cannot do; empty where it can do it all.
 
     Raises:
-        Failed: not all could be judged, which is no pass, and no reason to go back.
+        Failed: not all could be judged, which does not count as passed, and is no reason to go back.
     """
     instance = next(one for one in box.rig.instances if one.name == name)
     (found,) = verified(

@@ -1,4 +1,4 @@
-"""`rigwright url`: where a rig's models are asked, and what a client has to be told."""
+"""`rigwright url`: the API addresses of a rig's models, and configuration for clients."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, t
 @click.command()
 @INVENTORY
 @click.argument("model", required=False)
-@click.option("--for", "client", type=Word([*CLIENTS]), help="What this program has to be told.")
+@click.option("--for", "client", type=Word([*CLIENTS]), help="Print configuration for this client.")
 @LIMIT
 def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:
-    """Where MODEL, or an instance, of INVENTORY's hosts is asked; all of them without. No host is contacted.
+    """Print the API addresses of MODEL or an instance, or of all in INVENTORY. No host is contacted.
 
     With --for, a configuration of that program for the first way there is: a gateway's where there is one. Keys are in
     none: programs take them from RIGWRIGHT_API_KEY, and elsewhere YOUR-KEY stands for one.
@@ -72,9 +72,7 @@ def notes(way: Way, client: str, inventory: str, origins: tuple[str, ...]) -> li
     elif way.keyed:
         found.append(f"key: `rigwright keys {inventory} make NAME`; then export {VARIABLE}=...")
     if way.base.startswith("https:"):
-        found.append(
-            f"the certificate is trusted by what `rigwright ca {inventory}` says, if it is your own authority's"
-        )
+        found.append(f"to trust the certificate, see `rigwright ca {inventory}`")
     if client == "page-assist" and PAGE not in origins:
         found.append(f'it is a page: "origins": ["{PAGE}"] lets it ask, in the gateway of {way.host}')
     return found
