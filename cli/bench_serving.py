@@ -94,8 +94,8 @@ def serving(
     on = report.machine
     click.echo(
         f"{report.date}, {on.host}, {on.instance} ({on.variant}, {on.slots} parallel sequences), "
-        f"{on.card or 'no card'}, {on.engine}, {on.cpus} CPUs; medians of {rounds} rounds x {loads} loads, {requests} requests a stream, "
-        f"each {report.prompt_tokens} tokens in and {tokens} out"
+        f"{on.card or 'no card'}, {on.engine}, {on.cpus} CPUs; medians of {rounds} rounds x {loads} loads, "
+        f"{requests} requests a stream, each {report.prompt_tokens} tokens in and {tokens} out"
     )
 
 
