@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli import gate, quick
-from cli.calling import NAME, called, spelt, spelt_in
+from cli.calling import NAME, as_given, called, spelt, spelt_in
 from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
@@ -117,7 +117,7 @@ class Story(Verb):
             return super().invoke(context)
         except click.ClickException as error:
             # final to type checkers, for it is not meant to be rewritten by who raises it
-            error.__dict__["message"] = gate.shown(spelt(error.message), styles=False)
+            error.__dict__["message"] = gate.shown(spelt(as_given(error.message, context)), styles=False)
             raise
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
