@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives import hashes
 from cli import main
 from tests.unit.samples import Box, chat, entry
 
-
 GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8443, "tls": True, "names": ["llm.example.org"]}}}
 
 
