@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli import gate, quick
-from cli.calling import NAME, called, spelt, spelt_in
+from cli.calling import NAME, as_given, called, spelt, spelt_in
 from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
@@ -117,7 +117,7 @@ class Story(Verb):
             return super().invoke(context)
         except click.ClickException as error:
             # final to type checkers, for it is not meant to be rewritten by who raises it
-            error.__dict__["message"] = gate.shown(spelt(error.message), styles=False)
+            error.__dict__["message"] = gate.shown(spelt(as_given(error.message, context)), styles=False)
             raise
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -145,7 +145,7 @@ class Story(Verb):
 )
 @click.version_option(package_name=NAME, prog_name=NAME, message="%(prog)s %(version)s")
 def main() -> None:
-    """Rebuild GPU inference boxes from one lock, and prove that they are what was asked for.
+    """Rebuild GPU inference boxes from one lock, and prove that they match their declaration.
 
     Begin with `rigwright demo`: it shows the whole path on a throwaway host of this machine. For a box of your own,
     write an inventory (README), then `validate`, `plan`, `deploy` and `check` it.

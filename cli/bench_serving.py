@@ -52,10 +52,10 @@ def serving(
     an image costs beside an environment, or one variant beside another. A container has no bare way.
     The instance of a host of INVENTORY must be deployed and run. It is stopped and started ROUNDS times, and is not
     there for its clients in between: take a box that nobody is using. Its unit runs again at the end, whatever happens;
-    a deploy meanwhile is refused. More streams than the instance has slots wait their turn: that is in TTFT (time to
-    the first token). ITL is the time from one token to the next. Of each ratio it is said between what it lies, by how
-    much starts differ, and whether that is enough to tell 1 %: many short --loads and --rounds help, and --together
-    where the host's own unrest is what differs.
+    a deploy meanwhile is refused. More streams than the instance has parallel sequences wait their turn: that is in
+    TTFT (time to the first token). ITL is the time from one token to the next. Of each ratio it is said between what it
+    lies, by how much starts differ, and whether that is enough to tell 1 %: many short --loads and --rounds help, and
+    --together where the host's own unrest is what differs.
     Example: rigwright bench serving ~/boxes/rig.py --limit box1 --instance chat
     """
     from checks.looking import Rigs, boxes
@@ -99,9 +99,9 @@ def serving(
     click.echo(f"from its start until it is ready: {ready}" + (f"; other is {beside}" if beside else ""))
     on = report.machine
     click.echo(
-        f"{report.date}, {on.host}, {on.instance} ({on.variant}, {on.slots} slots), {on.card or 'no card'}, "
-        f"{on.engine}, {on.cpus} CPUs; medians of {rounds} rounds x {loads} loads, {requests} requests a stream, "
-        f"each {report.prompt_tokens} tokens in and {tokens} out"
+        f"{report.date}, {on.host}, {on.instance} ({on.variant}, {on.slots} parallel sequences), "
+        f"{on.card or 'no card'}, {on.engine}, {on.cpus} CPUs; medians of {rounds} rounds x {loads} loads, "
+        f"{requests} requests a stream, each {report.prompt_tokens} tokens in and {tokens} out"
     )
 
 

@@ -93,7 +93,7 @@ class Speed:
     show_default=True,
     help="Runs, before each but the first of which the instance is restarted: clients wait meanwhile.",
 )
-@click.option("--beside-others", is_flag=True, help="Although others have requests there: they are slowed, too.")
+@click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
 @JSON
 def speed(
     inventory: str,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli.declared import INVENTORY
+from cli.declared import INVENTORY, named, rig_of
 from cli.tables import say
 from rigwright.gateway import authority
 
@@ -28,9 +28,12 @@ Clients trust it so (the file is what is printed here on standard output):
 def ca(inventory: str) -> None:
     """Print the certificate that clients of INVENTORY's gateways have to trust; make the authority if there is none.
 
-    How they do so comes on standard error. Gateways with `cert_file` need none of this.
+    How they do so comes on standard error. Gateways with `cert_file` need none of this. Refused where no
+    host has a gateway.
     Example: rigwright ca ~/boxes/rig.py > ca.crt
     """
+    if not any(rig_of(name, data.get("rig")).gateway for name, data in named(inventory, None).items()):
+        raise click.ClickException(f"{inventory}: no host has a gateway")
     folder, now = Path(inventory).resolve().parent / authority.FOLDER, authority.today()
     try:
         there = authority.read(folder, now)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+from pathlib import Path
 
 import click
 
 NAME = "rigwright"
 VARIABLE = "RIGWRIGHT_CALLED"
 """Set by the script `rig`."""
+GIVEN = f"{__name__}.given"
+"""In a context of click's: the inventory's path as it was typed."""
 
 
 def called() -> str:
@@ -21,6 +25,15 @@ def called() -> str:
 def spelt(text: str) -> str:
     """A text whose commands begin as this one was called: after a backquote, or `Example:`."""
     return re.sub(rf"(`|Example: ){NAME}(?= )", lambda found: f"{found[1]}{called()}", text)
+
+
+def as_given(text: str, context: click.Context) -> str:
+    """A text in which the inventory's path is as it was typed, quoted where a command has it."""
+    given = context.meta.get(GIVEN)
+    if given is None:
+        return text
+    whole = str(Path(given).resolve())
+    return text.replace(shlex.quote(whole), shlex.quote(given)).replace(whole, given)
 
 
 def spelt_in(command: click.Command) -> click.Command:

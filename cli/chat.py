@@ -126,7 +126,7 @@ def _key(box: Box, instance: Instance) -> str:
     if answer.status or not (lines := answer.lines):
         raise Failed(f"{box.name}: {instance.name} is not there yet: deploy first")
     if not (lines[0].isascii() and lines[0].isprintable()):
-        raise Failed(f"{box.name}: the key of {instance.name} is none: deploy")
+        raise Failed(f"{box.name}: {instance.name} has no valid API key: run deploy")
     return lines[0]
 
 

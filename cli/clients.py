@@ -86,7 +86,7 @@ def door(verb: Verb) -> Verb:
     """The options of a `Door`, which `door_of` makes of them."""
     for option in (
         click.option("--key-file", metavar="FILE", help="With --gateway: a file whose only line is a client's key."),
-        click.option("--listener", metavar="NAME", help="With --gateway: of its listeners this one."),
+        click.option("--listener", metavar="NAME", help="With --gateway: the listener to use."),
         click.option("--gateway", is_flag=True, help="Through the gateway, as clients come; else at its own socket."),
     ):
         verb = option(verb)

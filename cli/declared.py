@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from cli.calling import GIVEN
 from rigwright.declaration.rig import Rig
 from rigwright.files import content
 from rigwright.inventory import load
@@ -30,6 +31,8 @@ class InventoryFile(click.ParamType[str]):
             content(value, LARGEST)
         except ValueError as error:
             self.fail(f"{printable(value)} {error}", param, ctx)
+        if ctx:
+            ctx.meta[GIVEN] = value
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

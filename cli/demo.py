@@ -45,7 +45,7 @@ def demo(release: str) -> None:
     booted = time.monotonic()
     inventory = str(INVENTORY)
     if _verb("deploy", inventory):
-        raise Failed("the demo's deploy failed, as said above; once that is put right, run ./rig demo again")
+        raise Failed("the demo's deploy failed, as said above; fix that, then run ./rig demo again")
     deployed = time.monotonic()
     kept.keep(lab.host(HOST))
     if _verb("check", inventory):

@@ -1,4 +1,4 @@
-"""`rigwright diagnose`: why a box does not do well, from its logs, a look at it, and what does not conform."""
+"""`rigwright diagnose`: why a box misbehaves, from its logs, a look at it, and what does not conform."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Host:
 def diagnose(
     inventory: str | None, limit: str | None, instance: tuple[str, ...], file: str | None, checks: bool, as_json: bool
 ) -> None:
-    """Say why hosts of INVENTORY do not do well: the likeliest cause first, with its evidence and what cures it.
+    """Find out why hosts misbehave, likeliest cause first, with its evidence and the command that fixes it.
 
-    What is known to go wrong is looked for in the logs of instances and the kernel since boot, in a look as `health`
-    takes it, and in what does not conform. Harmless lines are left out. With --logs a file is read in their place.
+    It looks for known problems in the logs of instances and the kernel since boot, in a look as `health` takes it, and
+    in checks that fail. Harmless lines are left out. With --logs a file is read in their place.
     Exit status 0: nothing was found. 1: something was. 2: refused. 3: a host cannot be reached.
     Example: rigwright diagnose ~/boxes/rig.py --limit box1
     """
@@ -81,7 +81,7 @@ def diagnose(
 
 
 def _of_file(file: str, as_json: bool) -> None:
-    """What a log betrays, whatever has written it."""
+    """Known causes in a log, whatever has written it."""
     try:
         with Path(file).open("rb") as opened:
             lines = [masked(line) for line in opened.read(MOST).decode(errors="replace").splitlines()]
@@ -135,7 +135,7 @@ def _show(host: Host) -> None:
     for line in host.unseen:
         paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
-        say(f"{host.name}: nothing that is known to go wrong")
+        say(f"{host.name}: no known problem found")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
         paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)
@@ -143,6 +143,6 @@ def _show(host: Host) -> None:
         paragraph(printable(f"{one.evidence}{times}"), lead="    seen: ")
         if "rigwright " in one.cure:
             # a line to copy, which no break of ours is in
-            click.echo(printable(f"    cure: {one.cure}"))
+            click.echo(printable(f"    fix: {one.cure}"))
         elif one.cure:
-            paragraph(printable(one.cure), lead="    cure: ")
+            paragraph(printable(one.cure), lead="    fix: ")

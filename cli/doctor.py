@@ -1,4 +1,4 @@
-"""`rigwright doctor`: what is wrong here and on the boxes, and the command that cures it."""
+"""`rigwright doctor`: what is wrong here and on the boxes, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Finding:
 
     what: str
     cure: str = ""
-    """The command, or the edit, that cures it; empty where `what` says it."""
+    """The command, or the edit, that fixes it; empty where `what` says it."""
 
 
 @click.command()
 @INVENTORY
 @LIMIT
 def doctor(inventory: str, limit: str | None) -> None:
-    """Say what is wrong with this machine, and with the hosts of INVENTORY, and the command that cures each.
+    """Say what is wrong with this machine, and with the hosts of INVENTORY, and the command that fixes each.
 
     It looks at what keeps deploys and services from working, from SSH keys to instances' logs; `check` proves much
     more of a host that is reached. Nothing is changed. Exit status 0: nothing is wrong. 1: something is. 3: a host
@@ -68,7 +68,7 @@ def doctor(inventory: str, limit: str | None) -> None:
     found_boxes, gone = boxes(inventory, ",".join(reached)) if reached else ([], [])
     for name in gone:
         user, place = _target(name, hosts[name])
-        away[name] = [Finding(f"it shows its host key, and does not let {user} in", f"ssh-copy-id {place}")]
+        away[name] = [Finding(f"SSH login as {user} is refused", f"ssh-copy-id {place}")]
     for name, one in away.items():
         _say(name, one)
     seen = dict(
@@ -87,7 +87,7 @@ def _say(where: str, found: list[Finding]) -> None:
     for one in found:
         say(f"{where}: {printable(one.what)}")
         if one.cure:  # a command, to be copied
-            click.echo(f"    cure: {printable(one.cure)}")
+            click.echo(f"    fix: {printable(one.cure)}")
 
 
 def _target(name: str, data: Mapping[str, Any]) -> tuple[str, str]:
@@ -205,7 +205,7 @@ def _box(again: Callable[[str], str], box: Box) -> Iterator[Finding]:
         causes = dict.fromkeys(
             cause for line in lines for cause in betrayed(one.kind.causes, line) if not cause.harmless
         )
-        why = "; ".join(cause.sentence for cause in causes) or f"its last words: {next(reversed(lines), 'none')[:200]}"
+        why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
         yield Finding(
             f"{one.name} is {process.state} ({process.sub}): {why}", again("logs") + f" --instance {one.name}"
         )

@@ -1,4 +1,4 @@
-"""What is found out about a host for who asks why it does not do well."""
+"""What is found out about a host for who asks why it misbehaves."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ EXPECT = click.option(
     "--expect",
     metavar="DIGEST",
     callback=_digest,
-    help="What `lock`, `bundle` or `plan` printed where lock and bundle were made: with another one nothing is begun.",
+    help="What `lock`, `bundle` or `plan` printed where lock and bundle were made: refuse to start if it differs.",
 )
 
 
@@ -234,5 +234,5 @@ def remove(inventory: str, limit: str | None, keep_weights: bool, yes: bool, dry
     Example: rigwright remove ~/boxes/rig.py --limit box1
     """
     orders: dict[str, object] = {"keep_weights": True} if keep_weights else {}
-    question = "" if yes or dry else "Remove that, and all else of Rigwright's, from {hosts}?"
+    question = "" if yes or dry else "Remove everything Rigwright installed on {hosts}?"
     perform(Wanted(inventory, limit, "remove", dry, verbose, orders=orders), question)

@@ -51,7 +51,7 @@ NEXT = (
 @click.option("--name", help="The rig's name; the host's without it.")
 @click.option("--variant", metavar="ENGINE/NAME", help="What the box serves, by the catalogue's name.")
 @click.option("--need", type=Word(tuple(NEEDS)), help="What counts most, as `rigwright variants` has it.")
-@click.option("--workload", type=Word(WORKLOADS), help="What it is to be good at.")
+@click.option("--workload", type=Word(WORKLOADS), help="Workload to optimise for.")
 @click.option(
     "--cards", type=click.IntRange(0, 16), help="How many of its cards it may have; all that are free without."
 )
@@ -89,7 +89,7 @@ def init(
     if variant is not None and (need or workload or cards is not None):
         raise click.UsageError("--variant says what is served: --need, --workload and --cards do not go with it")
     if serve and not (wish.chooses or _asks()):
-        raise click.UsageError("--serve: nobody is there to be asked what; say it by --need, --workload or --variant")
+        raise click.UsageError("--serve: no terminal to ask on: pass --need, --workload or --variant")
     if reboot and not serve:
         raise click.UsageError("--reboot goes with --serve: nothing else changes the box")
     connection = _connection(target, key, sudo)
@@ -223,7 +223,7 @@ def _host_key(target: str, connection: dict[str, object], fingerprint: str | Non
         )
     say(f"Host key of {target}: {found.fingerprint} ({found.kind})")
     if wanted is None:
-        say(f"Nobody has vouched for it. On the box's own console, this has to print the same: {found.comparison}")
+        say(f"The host key is unverified. On the box's own console, this has to print the same: {found.comparison}")
         if _asks():
             click.confirm("Is it the same?", abort=True)
     return str(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from checks.looking import Box, Rigs, boxes, each
@@ -75,7 +77,7 @@ def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, li
             raise click.UsageError("\n".join(wrong))
 
     interrupts.end_at_once(
-        lambda: f"\nThe hosts go on by themselves: `{called()} status {inventory}` says where they are.\n"
+        lambda: f"\nThe hosts go on by themselves: `{called()} status {shlex.quote(inventory)}` says where they are.\n"
     )
     found, gone = boxes(inventory, limit, judge)
     chosen = {box.name: [one.name for one in box.rig.instances if every or one.name in instances] for box in found}

@@ -42,9 +42,13 @@ STREAMS = "10,30,64,128,200,256"
     help="Answers of at most 150 tokens (chat) or 50 (short), or four of five chats (mix).",
 )
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="A file of your own, a prompt a line.")
-@click.option("--tokens", type=click.IntRange(1, 100_000), help="Of answers to --prompts.  [default: 150]")
-@click.option("--thinking", is_flag=True, help="Leave it as the instance has it; else it is off.")
-@click.option("--beside-others", is_flag=True, help="Although others have requests there: they are slowed, too.")
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, 100_000),
+    help="Maximum answer length for --prompts, in tokens.  [default: 150]",
+)
+@click.option("--thinking", is_flag=True, help="Keep the instance's thinking mode; off by default.")
+@click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Also write all figures to this file.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Also write a row a step to this file.")
 def load(
@@ -70,8 +74,8 @@ def load(
     A closed loop: each of so many streams asks again as soon as it is answered, for some seconds; then more streams.
     Clients run on the host, at the instance's own socket; --gateway goes through the front door, where requests that
     find its queue full are counted as refused. Figures have the names and the meaning of `vllm bench serve`; TTFT is
-    the time to the first token, with the wait for a free slot in it, TPOT that of each further token, latency that of
-    the whole answer. Deploys are refused meanwhile.
+    the time to the first token, with the wait for a free parallel sequence in it, TPOT that of each further token,
+    latency that of the whole answer. Deploys are refused meanwhile.
     Exit status 0: all was answered. 1: not all. 2: refused. 3: a host cannot be reached. What came until an interrupt
     or a lost connection is shown and written, marked as not complete.
     Example: rigwright load ~/boxes/rig.py --limit box1 --instance chat --streams 1,4,16

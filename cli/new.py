@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ def model(inventory: str, name: str, repository: str | None, include: tuple[str,
     written = _write(inventory, name, scaffold.model(name, repository, include))
     say(f"{written}: model {name}")
     if repository:
-        click.echo(f"  {called()} lock {inventory}   # resolve and hash it")
+        click.echo(f"  {called()} lock {shlex.quote(inventory)}   # resolve and hash it")
     else:
-        click.echo(f"  {called()} lock {inventory} --from-dir FOLDER   # hash its folder {name}")
+        click.echo(f"  {called()} lock {shlex.quote(inventory)} --from-dir FOLDER   # hash its folder {name}")
         say(f'  "mirrors": {{"{scaffold.MIRROR}": ["http://..."]}} in the inventory: where hosts find that folder')
 
 

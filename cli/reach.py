@@ -31,7 +31,7 @@ PART = 1 << 15  # bytes
 @INVENTORY
 @WORDS
 def ssh(inventory: str, words: tuple[str, ...], limit: str | None) -> None:
-    """Log in to the one host of INVENTORY that --limit names, or run COMMAND there, as the user who deploys.
+    """Log in to the one host of INVENTORY that --limit names, or run COMMAND there, as the inventory's SSH user.
 
     By the inventory's own address, key and host key. Ends with the command's exit status; 3: it cannot be reached.
     Options stand before COMMAND; one that COMMAND has too needs `--` before COMMAND.

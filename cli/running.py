@@ -196,11 +196,11 @@ def _told(one: Host, serving: str, wrong: str, touched: bool) -> str:
     refused = [line for line in one.errors if line.startswith("refused: ")]
     if refused and not one.step:
         more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""
-        return f"{refused[0]}{more}. Nothing was changed there{serves}. Once that is put right, {AGAIN}"
+        return f"{refused[0]}{more}. Nothing was changed there{serves}. Fix that, then {AGAIN}"
     reason = wrong or (one.errors[-1].strip() if one.errors else "the connection is gone")
     what = f"{one.step}: {reason}" if one.step else reason
     goes_on = f"{AGAIN}: it continues from there" if touched else AGAIN
-    return f"{what}{serves}. Once that is put right, {goes_on}"
+    return f"{what}{serves}. Fix that, then {goes_on}"
 
 
 def interrupted(state: State) -> str:

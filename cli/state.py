@@ -79,7 +79,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
 def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:
     """The journals of the instances of every host of INVENTORY, each line with its host before it.
 
-    What a line betrays is said after it once, on standard error.
+    The known cause of a line is said after it once, on standard error.
     """
     interrupts.end_at_once()
 

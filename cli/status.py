@@ -15,6 +15,7 @@ from checks.backend import UnknownHost, reach
 from checks.backend import load as targets_of
 from checks.looking import Box, Gone, each
 from checks.survey.health import look
+from cli.calling import as_given
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
@@ -214,6 +215,6 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
         for line in lines(seen, inventory):
             paragraph(line)
     for problem in problems:
-        say(str(problem), err=True)
+        say(as_given(str(problem), click.get_current_context()), err=True)
     verdicts = {one.verdict for one in seen}
     sys.exit(3 if 3 in verdicts else 2 if problems else max(verdicts, default=0))

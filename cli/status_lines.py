@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -164,7 +165,7 @@ def _sentences(host: Status, inventory: str) -> list[str]:
         return [host.why]
     found = [] if host.instances else ["serves nothing"]
     if host.generation is not None and not host.declared:
-        found.append(f"the inventory declares something else: `rigwright plan {inventory}` says what")
+        found.append(f"the inventory declares something else: `rigwright plan {shlex.quote(inventory)}` says what")
     elif host.generation is not None:
         found.append(f"generation {host.generation}, as declared")
     if host.activation_cut_off:

@@ -34,8 +34,8 @@ from roles.unreached import away
 @click.option("--up-to", type=click.IntRange(1000), metavar="TOKENS", help="No prompt is longer than that.")
 @click.option("--soak", is_flag=True, help="Twenty conversations of five turns in place of the probes; half an hour.")
 @click.option("--grow", is_flag=True, help="With --soak: five conversations that grow to 24,000 tokens.")
-@click.option("--beside-others", is_flag=True, help="Although others have requests there: they are slowed, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON in place of lines.")
+@click.option("--beside-others", is_flag=True, help="Run even if others are using the instance; slows them down.")
+@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 def stress(
     inventory: str,
@@ -51,8 +51,8 @@ def stress(
     """Load every instance of INVENTORY: long prompts and tool returns, ten tools, long answers, an image, turns.
 
     It takes minutes, and deploys are kept out meanwhile. A box on which others have requests is left alone without
-    --beside-others. Exit status 0: all was borne. 1: something was not. 2: refused. 3: a host cannot be reached, or was
-    lost on the way.
+    --beside-others. Exit status 0: all passed. 1: something failed under load. 2: refused. 3: a host cannot be reached,
+    or was lost on the way.
     Example: rigwright stress ~/boxes/rig.py --limit box1 --instance chat --up-to 40000
     """
     if grow and not soak:
@@ -105,7 +105,7 @@ def stress(
         return stressed.soak(grow, lambda: _restarts(box, one)) if soak else stressed.probes()
 
     hosts = each(found, run) + [Host(name, "not reached", why=away(why)) for name, why in gone.items()]
-    words = ("bears it", "does not bear it")
+    words = ("passed", "failed under load")
     finish(inventory, hosts, interrupted=interrupt.asked, as_json=as_json, junit=junit, words=words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -149,7 +150,7 @@ def _failed(box: Box, name: str) -> str:
     """What of all that it declares an instance cannot do; empty where it can do it all.
 
     Raises:
-        Failed: not all could be judged, which is no pass, and no reason to go back.
+        Failed: not all could be judged, which does not count as passed, and is no reason to go back.
     """
     instance = next(one for one in box.rig.instances if one.name == name)
     (found,) = verified(
@@ -188,9 +189,8 @@ def _wanted(inventory: str, host: str, data: dict[str, Any], order: Switch, cata
         raise click.ClickException(str(error)) from None
     now = next(one for one in rig.instances if one.name == order.instance)
     if why := _not_for(catalog, rig, now, order.variant):
-        raise click.ClickException(
-            f"{host}: {order.variant} {why}; `rigwright switch {inventory} {order.instance} --list` says which are"
-        )
+        listed = f"rigwright switch {shlex.quote(inventory)} {order.instance} --list"
+        raise click.ClickException(f"{host}: {order.variant} {why}; `{listed}` says which are")
     return wanted
 
 

@@ -1,45 +1,48 @@
-"""`rigwright url`: where a rig's models are asked, and what a client has to be told."""
+"""`rigwright url`: the API addresses of a rig's models, and configuration for clients."""
 
 from __future__ import annotations
+
+import shlex
 
 import click
 
 from cli.calling import spelt
 from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
 from cli.tables import say, show
+from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
 from rigwright.problems import unknown
+from rigwright.serving.units import credential_path
 
 PAGE = "chrome-extension://jfgfiigpkhlkbnfnbobbkinehhfdhndo"
 """Page Assist's origin: its number in Chrome's store."""
 
 
-def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, tuple[str, ...]]:
-    """The ways to the models of an inventory's hosts, with the origins that each host's gateway lets ask.
+def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, Rig]:
+    """The ways to the models of an inventory's hosts, with the rig that each leads to.
 
     Raises:
         click.ClickException: the inventory is refused, or nothing there has that name.
     """
-    found: dict[Way, tuple[str, ...]] = {}
+    found: dict[Way, Rig] = {}
     for name, data in named(inventory, limit).items():
         rig = rig_of(name, data.get("rig"))
-        origins = rig.gateway.origins if rig.gateway else ()
-        found |= dict.fromkeys(ways(rig, str(data.get("ssh_hostname") or name)), origins)
+        found |= dict.fromkeys(ways(rig, str(data.get("ssh_hostname") or name)), rig)
     if model is None:
         return found
     names = {one.model for one in found} | {one.instance for one in found if one.instance}
     if model not in names:
         raise click.UsageError(unknown("model or instance", model, names))
-    return {one: origins for one, origins in found.items() if model in (one.model, one.instance)}
+    return {one: rig for one, rig in found.items() if model in (one.model, one.instance)}
 
 
 @click.command()
 @INVENTORY
 @click.argument("model", required=False)
-@click.option("--for", "client", type=Word([*CLIENTS]), help="What this program has to be told.")
+@click.option("--for", "client", type=Word([*CLIENTS]), help="Print configuration for this client.")
 @LIMIT
 def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:
-    """Where MODEL, or an instance, of INVENTORY's hosts is asked; all of them without. No host is contacted.
+    """Print the API addresses of MODEL or an instance, or of all in INVENTORY. No host is contacted.
 
     With --for, a configuration of that program for the first way there is: a gateway's where there is one. Keys are in
     none: programs take them from RIGWRIGHT_API_KEY, and elsewhere YOUR-KEY stands for one.
@@ -55,26 +58,34 @@ def url(inventory: str, model: str | None, client: str | None, limit: str | None
         ]
         show(("host", "model", "address", "key", "by"), rows)
         if any(one.instance for one in found):
-            say(spelt(f"127.0.0.1 is the box's own: `rigwright tunnel {inventory} INSTANCE` brings it here"))
+            file = shlex.quote(inventory)
+            say(spelt(f"127.0.0.1 is the box's own: `rigwright tunnel {file} INSTANCE` brings it here"))
         return
-    way, origins = next(iter(found.items()))
+    way, rig = next(iter(found.items()))
     click.echo(CLIENTS[client].made(way), nl=False)
-    for note in notes(way, client, inventory, origins):
-        say(spelt(note), err=True)
+    for note in notes(way, client, inventory, rig):
+        # commands are copied: a break of ours would be in them
+        click.echo(spelt(note), err=True)
 
 
-def notes(way: Way, client: str, inventory: str, origins: tuple[str, ...]) -> list[str]:
+def notes(way: Way, client: str, inventory: str, rig: Rig) -> list[str]:
     """What whoever sets a client up has to know beside its configuration."""
-    found = [f"{CLIENTS[client].where}; {way.model} on {way.host}"]
+    file, asked = shlex.quote(inventory), CLIENTS[client]
+    found = [f"{asked.where}; {way.model} on {way.host}"]
     if way.instance:
-        found.append(f"while `rigwright tunnel {inventory} {way.instance}` runs; for others declare a gateway")
-        found.append(f"key: `rigwright ssh --limit {way.host} {inventory}`, then read {way.instance}'s API key there")
+        (instance,) = (one for one in rig.instances if one.name == way.instance)
+        others = "declare a gateway that offers it"
+        if any(one.name == way.model for one in rig.offers):
+            others = f"the gateway, as of `rigwright url --limit {way.host} --for {client} {file} {way.model}`"
+        found.append(f"while `rigwright tunnel --limit {way.host} {file} {way.instance}` runs; for others: {others}")
+        kept = shlex.quote(credential_path(rig, instance))
+        found.append(f"key: `rigwright run --limit {way.host} {file} cat {kept}`")
     elif way.keyed:
-        found.append(f"key: `rigwright keys {inventory} make NAME`; then export {VARIABLE}=...")
+        found.append(f"key: `rigwright keys {file} make NAME`; then export {VARIABLE}=...")
+    if asked.contained and way.local:
+        found.append("in a container 127.0.0.1 is the container itself: start it with `--network host`")
     if way.base.startswith("https:"):
-        found.append(
-            f"the certificate is trusted by what `rigwright ca {inventory}` says, if it is your own authority's"
-        )
-    if client == "page-assist" and PAGE not in origins:
+        found.append(f"to trust the certificate, see `rigwright ca {file}`")
+    if client == "page-assist" and PAGE not in (rig.gateway.origins if rig.gateway else ()):
         found.append(f'it is a page: "origins": ["{PAGE}"] lets it ask, in the gateway of {way.host}')
     return found

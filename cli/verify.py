@@ -27,7 +27,7 @@ from roles.unreached import away
 @LIMIT
 @INSTANCE
 @door
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON in place of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON instead of text.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 def verify(
     inventory: str,

@@ -14,7 +14,7 @@ DRIVER = {
     # of 350: less than one token in a hundred is lost, and below 200 speed collapses (measured with a 27B model,
     # jeanfbrito.github.io, "RTX 3090 Power Limit"). Short peaks go far above it, and weak power supplies fail at them.
     "power_w": 280,
-    # the whole memory behind the bus at once where firmware has left it at 256 MiB; early boards need a new VBIOS first
+    # Resizable BAR, where firmware has left the window at 256 MiB; early boards need a new VBIOS first
     "module_options": {"NVreg_EnableResizableBar": 1},
     "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
 }

@@ -67,7 +67,7 @@ def near(path: Path) -> str:
 
 
 def exposed(path: str | Path) -> str:
-    """Why a file with a secret is not kept from others, and the command that cures it; empty where it is, or is not
+    """Why a file with a secret is not kept from others, and the command that fixes it; empty where it is, or is not
     there. It is judged as ssh judges a private key (sshkey_perm_ok in OpenSSH's authfile.c).
     """
     try:

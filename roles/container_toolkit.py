@@ -50,7 +50,7 @@ def brought_with(chosen: Chosen) -> tuple[ContainerFacts, ContainerPlan] | None:
 
 @deploy("Container toolkit")
 def container_toolkit(desired: Desired) -> None:
-    """Bring packages, Docker's options and the cards' specs to their state; let go of them where none are declared."""
+    """Bring packages, Docker's options and the cards' specs to their state; stop managing what is not declared."""
     if desired.containers:
         _brought(desired.rig, *desired.containers, system=desired.facts.system)
     elif not desired.rig.containers:
@@ -131,7 +131,7 @@ def _options(rig: Rig, facts: ContainerFacts, plan: ContainerPlan, missing: bool
 
 @operation()
 def released(rig: Rig) -> Generator[StringCommand, None, None]:
-    """Let go of what runs containers: packages stay, our files and holds go, Docker's options are what they were.
+    """Stop managing what runs containers: packages stay, our files and holds go, Docker's options are what they were.
 
     + rig: the rig
     """

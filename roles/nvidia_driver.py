@@ -43,8 +43,8 @@ def managed(driver: Chosen) -> tuple[DriverFacts, DriverPlan] | None:
 
 @deploy("NVIDIA driver")
 def nvidia_driver(desired: Desired, upgrading: bool, reboot: bool) -> None:
-    """Bring settings, packages, the running module and the cards' own settings to their state; let go of a driver that
-    the rig does not declare any more.
+    """Bring settings, packages, the running module and the cards' own settings to their state; stop managing a
+    driver that the rig does not declare any more.
     """
     if desired.driver:
         _brought(desired.rig, *desired.driver, upgrading=upgrading, reboot=reboot)

@@ -1,4 +1,4 @@
-"""What letting go of a host's containers does: the values of templates/containers/release.sh.j2."""
+"""What stopping to manage a host's containers does: the values of templates/containers/release.sh.j2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOST = "the managed Docker options stay: {}/daemon.json, which lists them, canno
 
 
 def release(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str, object]:
-    """What has to be known to let go of them.
+    """What has to be known to stop managing them.
 
     Args:
         rig: The rig.
@@ -35,7 +35,7 @@ def release(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str
 
 
 def notes(rig: Rig, facts: ContainerFacts) -> list[str]:
-    """What the operator is told of letting go, beforehand."""
+    """What the operator is told beforehand, where they are not managed any more."""
     return cast(list[str], _options(rig, facts)["daemon_notes"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 
 from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
@@ -41,7 +42,7 @@ def containers_of(
                 "containers",
                 f"no container toolkit is locked, which containers need to find cards: add [inputs.{TOOLKIT}] with "
                 f'kind = "deb", sources = ["{TOOLKIT}:stable/deb/amd64"] and the exact version, such as '
-                f'"1.20.0", into catalog/ next to the inventory, and run `rigwright lock {file}`',
+                f'"1.20.0", into catalog/ next to the inventory, and run `rigwright lock {shlex.quote(file)}`',
             )
         elif wrong := complaint(name, "deb", catalog.inputs, lock, file):
             refuse("containers", wrong)

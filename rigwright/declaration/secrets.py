@@ -11,7 +11,7 @@ from rigwright.declaration.rig import Rig
 
 
 def exposed(rigs: Iterable[Rig]) -> dict[str, str]:
-    """What is wrong with the files of rigs that others can read -> the command that cures it."""
+    """What is wrong with the files of rigs that others can read -> the command that fixes it."""
     found = {}
     for rig in rigs:
         for path, what in _secrets(rig).items():

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from rigwright.declaration.rig import Rig
 
@@ -32,6 +33,11 @@ class Way:
     """The gateway's; empty for an instance's own port, which is on the host's loopback interface alone."""
     instance: str = ""
     """The one whose own port it is; empty for the gateway."""
+
+    @property
+    def local(self) -> bool:
+        """Whether its address leads to whatever machine, or container, the client is in."""
+        return urlsplit(self.base).hostname in ("127.0.0.1", "::1", "localhost")
 
     @property
     def key(self) -> str:
@@ -148,15 +154,19 @@ class Client:
     """Its configuration."""
     where: str
     """Where that goes."""
+    contained: bool = False
+    """Whether it is usually run in a container."""
 
 
 CLIENTS: Mapping[str, Client] = {
     "curl": Client(_curl, "a line for a shell"),
     "python": Client(_python, "a program, with `pip install openai`"),
     "node": Client(_node, "a program (.mjs), with `npm install openai`"),
-    "litellm": Client(_litellm, "config.yaml of LiteLLM's proxy"),
-    "openwebui": Client(_open_webui, "variables of Open WebUI's environment, as for `docker run --env-file`"),
+    "litellm": Client(_litellm, "config.yaml of LiteLLM's proxy", contained=True),
+    "openwebui": Client(
+        _open_webui, "variables of Open WebUI's environment, as for `docker run --env-file`", contained=True
+    ),
     "cline": Client(_cline, "Cline's settings"),
     "page-assist": Client(_page_assist, "Page Assist: Settings, OpenAI Compatible API, Add Provider"),
-    "one-api": Client(_one_api, "a channel of one-api's: to be posted to /api/channel/"),
+    "one-api": Client(_one_api, "a channel of one-api's: to be posted to /api/channel/", contained=True),
 }

@@ -1,4 +1,4 @@
-"""What an inventory declares of watching, as it is written: what a box tells, and the one box that asks them all."""
+"""What an inventory declares of watching, as it is written: what boxes export, and the server that scrapes them all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Receiver(Written):
     """Who is told of alerts: a webhook, in Alertmanager's own format."""
 
     url: HttpUrl | None = Field(
-        default=None, description="Where alerts are posted to; every user of the box that asks can read it."
+        default=None, description="Where alerts are posted to; every user of the monitoring server can read it."
     )
     url_file: str | None = Field(
         default=None,
@@ -48,11 +48,11 @@ class Receiver(Written):
 
 
 class Limits(Written):
-    """Beyond what somebody is told."""
+    """Alert thresholds."""
 
     ttft_p99_s: Seconds | None = Field(
         default=None,
-        description="Seconds until the first token of 99 of 100 requests, over 10 minutes; without it nobody is told. "
+        description="Seconds until the first token of 99 of 100 requests, over 10 minutes; no alert if unset. "
         "Of engines that tell such times: vLLM.",
     )
     queue: Positive = Field(default=16, description="Requests that wait before an instance, for 5 minutes.")
@@ -91,9 +91,9 @@ class Server(Written):
     dead_man: Name | None = Field(
         default=None,
         description="The receiver that is told every minute, and alone, that this works: it raises the alarm when "
-        "it is told no more.",
+        "heartbeats stop.",
     )
-    limits: Limits = Field(default=Limits(), description="Beyond what somebody is told.")
+    limits: Limits = Field(default=Limits(), description="Alert thresholds.")
 
     @model_validator(mode="after")
     def _fitting(self) -> Server:

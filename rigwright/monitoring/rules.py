@@ -1,4 +1,4 @@
-"""What Prometheus works out of what it is told, and what somebody is told of: as data, by what is declared.
+"""What Prometheus works out of what it scrapes, and its alerts: as data, by what is declared.
 
 Names of vLLM's metrics are those of vllm/v1/metrics/loggers.py 0.21.0, llama.cpp's those of
 tools/server/server-context.cpp at 0c1e570, and of the host those of node exporter 1.5.
@@ -35,7 +35,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Alert:
-    """What somebody is told."""
+    """An alert."""
 
     name: str
     expr: str
@@ -76,7 +76,7 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
     """All of them.
 
     Args:
-        limits: Beyond what somebody is told.
+        limits: Alert thresholds.
     """
     real = 'fstype!~"tmpfs|ramfs|overlay|squashfs|autofs|fuse.*|nsfs"'
     found = [
@@ -90,7 +90,7 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             f"{BOX} is being deployed to.",
         ),
         Alert(BOX_GONE, 'up{job="node"} == 0', "critical", f"{BOX} does not answer.", 2),
-        Alert("GatewayDown", "probe_success == 0", "critical", f"{BOX}: nobody answers at {{{{ $labels.door }}}}.", 2),
+        Alert("GatewayDown", "probe_success == 0", "critical", f"{BOX}: {{{{ $labels.door }}}} does not respond.", 2),
         Alert(
             "InstanceDown",
             'up{job="engine"} == 0',
@@ -123,7 +123,7 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             "Preemptions",
             "increase(vllm:num_preemptions_total[10m]) > 0",
             "warning",
-            f"{INSTANCE} put requests back to make room: its KV cache is too small for what is asked.",
+            f"{INSTANCE} preempted requests (KV cache too small).",
             10,
         ),
         Alert(
@@ -190,7 +190,7 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             "PowerLimitLost",
             "DCGM_FI_DEV_POWER_MGMT_LIMIT != rigwright_gpu_power_limit_declared_watts",
             "warning",
-            f"{CARD} is held to {{{{ $value }}}} W, which is not what is declared.",
+            f"{CARD}: power limit is {{{{ $value }}}} W, not the declared one.",
             5,
         ),
         Alert(

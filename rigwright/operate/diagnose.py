@@ -1,4 +1,4 @@
-"""Why a box does not do well: causes from logs, looks and checks, the likeliest first, with evidence and cure."""
+"""Why a box misbehaves: causes from logs, looks and checks, the likeliest first, with evidence and fix."""
 
 from __future__ import annotations
 

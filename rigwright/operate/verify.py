@@ -2,7 +2,7 @@
 
 Requests and rules are club-3090's functional checks (scripts/verify-full.sh at 4a29ab57, "verify-full.sh checks"), and
 two more: output by a JSON schema, and an image. What a variant does not declare is not asked (`n/a`). What it declares
-and cannot be judged is a `skip`, which is no pass.
+and cannot be judged is a `skip`, which does not count as passed.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from rigwright.debs.versions import locked_version
@@ -102,7 +103,7 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
             names |= {group for group, found in lock.groups.items() if found[0].kind == kind}
             rows = rows or lock.groups.get(name, ())
     if asked and (wrong := mismatch(asked, rows)):
-        return f"{name} {wrong}: run `rigwright lock {inventory}`"
+        return f"{name} {wrong}: run `rigwright lock {shlex.quote(inventory)}`"
     if name not in names and not rows:
         names |= {other for other, one in inputs.items() if one.kind == kind}
         called = {"wheel": "locked environment", "conda": "locked environment of conda packages"}

@@ -254,7 +254,7 @@ class Client:
                     # from JSON, a list is a tuple and a set, too; nothing else is taken for something that it is not
                     judged = adapter.validate_json(json.dumps(value, allow_nan=False), strict=True)
                 except (ValidationError, RecursionError, ValueError) as error:
-                    raise Failed(f"the job said something else than it was asked for: {said(str(error))}") from None
+                    raise Failed(f"unexpected reply of the job: {said(str(error))}") from None
                 yield judged
 
     def _answers(self, number: int, limit: float) -> Generator[object, None, None]:
@@ -299,7 +299,7 @@ class Client:
         queue = self._orders.get(found["id"])
         if queue is None:
             if not 0 <= found["id"] <= self._last:
-                raise ValueError("an answer to what was not asked")
+                raise ValueError("unexpected reply")
             return  # whoever asked has enough
         if "end" in found:
             queue.put(_End(str(found["end"])))
@@ -307,5 +307,5 @@ class Client:
         with self._counting:
             self._kept += size
         if self._kept > KEPT:
-            raise ValueError("more than anybody has taken")
+            raise ValueError("unread output exceeded the limit")
         queue.put(_Word(found["told"], size))

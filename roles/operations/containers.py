@@ -135,7 +135,7 @@ def _look(one: Working) -> ContainerFacts:
 def _hold(one: Working, plan: ContainerPlan) -> bool:
     facts, folder = _look(one), store(one.rig)
     before = set(one.shell.run(f"cat {shlex.quote(f'{folder}/held')} 2>/dev/null || true"))
-    # what the operator has held is not ours to let go of one day
+    # what the operator has held is not ours to release one day
     ours = [name for name in plan.holds if name in before or name not in facts.held]
     one.write(folder, "held", ours)
     one.write(

@@ -115,7 +115,7 @@ def running(rig: Rig, wanted: Wanted, facts: DriverFacts, consent: bool) -> Comm
 
 @operation()
 def released(rig: Rig) -> Generator[StringCommand, None, None]:
-    """Let go of a driver that is the operator's again: its packages stay, our files and holds go.
+    """Stop managing a driver that is the operator's again: its packages stay, our files and holds go.
 
     + rig: the rig
     """
@@ -247,10 +247,10 @@ def _installation(one: _Host, facts: DriverFacts) -> str | None:
 
 
 def _settle(one: _Host, facts: DriverFacts) -> None:
-    """Hold what is there, write down what that is, and let go of files that nobody goes back to."""
+    """Hold what is there, write down what that is, and drop files that nobody goes back to."""
     store = shlex.quote(one.store)
     before = set(one.shell.told("nvidia_driver/held.sh.j2", driver_facts.HELD, held=f"{one.store}/held").all("held"))
-    # what the operator has held is not ours to let go of one day
+    # what the operator has held is not ours to release one day
     held = [name for name in holds(one.wanted, facts) if name in before or name not in facts.held]
     recorded = sorted(f"{package.name} {package.version}" for package in facts.own_packages)
     for name, lines in (("held", held), ("installed", recorded)):

@@ -26,7 +26,7 @@ def packages(
     """Install packages that are missing, from the rig's bundle, its apt mirrors or else the archives the host is
     configured with, and write down which are new.
 
-    Waits up to ten minutes for another program to let go of dpkg's lock.
+    Waits up to ten minutes for another program to release dpkg's lock.
 
     + names: package names
     + rig: the rig

@@ -50,7 +50,7 @@ class Working:
         self.shell.run(script, stdin="".join(f"{line}\n" for line in lines))
 
     def mark(self, verb: str, names: list[str]) -> None:
-        """Have apt hold packages, or let go of them."""
+        """Have apt hold packages, or release them."""
         if names:
             self.shell.run(f"{shlex.join(['apt-mark', verb, *names])} >/dev/null")
 

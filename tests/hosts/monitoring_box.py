@@ -71,7 +71,7 @@ LAN = {"address": "0.0.0.0", "port": 8000, "keys": False}
 
 
 def asks(lab: Lab, told: Told) -> dict[str, Any]:
-    """What a box that asks is declared to: this machine may ask it, and is told of alerts."""
+    """What a monitoring server is declared to: this machine may ask it, and is told of alerts."""
     at = f"http://{lab.gateway}:{told.port}"
     receivers = {"ops": {"url": f"{at}/ops", "token_file": "ops.token"}, "dead": {"url": f"{at}/dead"}}
     allow = [f"{lab.gateway}/32"]

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from cli import VERBS, main
 from cli.calling import VARIABLE, called, spelt
 from rigwright.inventory import ROOT
+from tests.unit.samples import Box, entry
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,23 @@ def test_what_checks_refuse_names_it_so_too() -> None:
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
+@pytest.mark.parametrize("verb", ["validate", "check"])
+def test_refusals_have_an_inventorys_path_as_it_was_typed(tmp_path: Path, verb: str) -> None:
+    # what is locked is of another version than what the catalogue asks for
+    asked = f'[inputs.small]\nkind = "weight"\nversion = "{"9" * 40}"\nsources = ["store:small-q4.gguf"]\n'
+    box = Box(tmp_path / "in")
+    box.write("catalog/asked.toml", asked)
+    box.write("my rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry()!r}}})\n")
+    command = [sys.executable, "-m", "cli", verb, "in/my rig.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "1000"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    first = done.stderr.removeprefix("Error: ").splitlines()[0]
+    assert first.startswith("in/my rig.py: ")
+    assert first.endswith("run `rigwright lock 'in/my rig.py'`")
+    assert str(box.folder) not in first
+
+
 def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:
     def help_of(*command: str, path: str = "") -> str:
         environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}

@@ -9,18 +9,24 @@ from click.testing import CliRunner, Result
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from cli.ca import ca
+from cli import main
+from tests.unit.samples import Box, chat, entry
+
+GATEWAY = {"listeners": {"lan": {"address": "0.0.0.0", "port": 8443, "tls": True, "names": ["llm.example.org"]}}}
 
 
 @pytest.fixture
-def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "rig.py"
-    path.write_text("")
-    return path
+def inventory(box: Box) -> Path:
+    return declared(box, gateway=GATEWAY, instances=chat())
+
+
+def declared(box: Box, **changes: object) -> Path:
+    text = f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry(**changes)!r}}})\n"
+    return box.write("rig.py", text)
 
 
 def run(inventory: Path) -> Result:
-    return CliRunner().invoke(ca, [str(inventory)])
+    return CliRunner().invoke(main, ["ca", str(inventory)])
 
 
 def test_it_is_made_once_beside_the_inventory_and_printed_alone(inventory: Path) -> None:
@@ -44,7 +50,7 @@ def test_what_cannot_be_used_is_said_in_one_line_and_stays(inventory: Path) -> N
     key.chmod(0o644)
     before = key.read_text()
     done = run(inventory)
-    assert (done.exit_code, done.stdout, key.read_text()) == (1, "", before)
+    assert (done.exit_code, done.stdout, key.read_text()) == (2, "", before)
     assert done.stderr.count("\n") == 1
     assert f"{key} is readable by others: `chmod 600`" in done.stderr
 
@@ -52,4 +58,11 @@ def test_what_cannot_be_used_is_said_in_one_line_and_stays(inventory: Path) -> N
 def test_a_folder_that_is_none_is_said(inventory: Path) -> None:
     (inventory.parent / "gateway-ca").write_text("")
     done = run(inventory)
-    assert (done.exit_code, done.stdout, "gateway-ca" in done.stderr) == (1, "", True)
+    assert (done.exit_code, done.stdout, "gateway-ca" in done.stderr) == (2, "", True)
+
+
+def test_no_authority_is_made_where_no_host_has_a_gateway(box: Box) -> None:
+    done = run(declared(box))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.endswith("rig.py: no host has a gateway\n")
+    assert not (box.folder / "gateway-ca").exists()

@@ -144,7 +144,7 @@ def test_a_step_that_fails_is_named_with_its_reason_and_what_to_do(ground: Groun
     assert done.returncode == 1
     assert matches(done.stdout, "box1: the disk is full", rf"box1: Role: Two: failed \({TIME}\)"), done.stdout
     assert done.stderr.splitlines()[-1].startswith("Error: deploy failed on box1: Role: Two: the disk is full. ")
-    assert done.stderr.endswith("Once that is put right, run the same command again: it continues from there\n")
+    assert done.stderr.endswith("Fix that, then run the same command again: it continues from there\n")
     assert "No hosts remaining" not in done.stdout + done.stderr
 
 
@@ -163,7 +163,7 @@ def test_a_refusal_says_that_nothing_was_changed(ground: Ground) -> None:
     assert matches(done.stdout, "box1: refused: no room"), done.stdout
     assert re.fullmatch(
         r"Error: deploy failed on box1: refused: no room\. Nothing was changed there\..* "
-        r"Once that is put right, run the same command again\n",
+        r"Fix that, then run the same command again\n",
         done.stderr,
     ), done.stderr
 

@@ -81,7 +81,7 @@ def test_what_goes_is_listed_before_it_is_asked_for(
     done = CliRunner().invoke(main, ["remove", str(box.inventory), *options], input="n\n")
     assert done.exit_code == 1
     lines = done.output.splitlines()
-    at = [number for number, line in enumerate(lines) if line.startswith("Remove that")]
+    at = [number for number, line in enumerate(lines) if line.startswith("Remove everything")]
     assert at, done.output
     assert [line for line in lines[: at[0]] if line in said] == said
 

@@ -190,7 +190,7 @@ def test_a_job_that_does_not_begin_says_why(host: ClientHost, place: Place) -> N
     ("line", "words"),
     [
         ("nonsense", "none of its lines"),
-        ('{"id": 7, "told": {}}', "an answer to what was not asked"),
+        ('{"id": 7, "told": {}}', "unexpected reply"),
         ('{"told": {}}', "none of its lines"),
         ("[" * 5000, "none of its lines"),
     ],
@@ -214,7 +214,7 @@ def test_an_answer_of_another_shape_is_refused(host: ClientHost, place: Place, t
         + json.dumps({"id": 0, "told": {}})
         + f"'\nread -r a\nread -r b\nread -r c\necho '{said}'\ncat\n"
     )
-    with Client(host, place) as one, pytest.raises(Failed, match="something else than it was asked for"):
+    with Client(host, place) as one, pytest.raises(Failed, match="unexpected reply of the job"):
         one.ask(ONE_TOKEN, SOON)
 
 

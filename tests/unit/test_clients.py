@@ -176,3 +176,43 @@ def test_an_instance_alone_is_reached_through_a_tunnel(box: Box) -> None:
 def test_a_model_that_is_not_there_is_refused_with_the_nearest(box: Box) -> None:
     status, _, said = url(box, "smal")
     assert (status, 'there is no model or instance "smal"; did you mean "small"?' in said) == (2, True)
+
+
+def test_a_key_on_the_box_is_printed_by_a_whole_command(box: Box) -> None:
+    _, _, notes = url(box, "code", "--for", "curl")
+    (line,) = (line for line in notes.splitlines() if line.startswith("key: "))
+    assert line.endswith(f"run --limit box {box.inventory} cat /etc/rigwright/credentials/code.api-key`")
+
+
+@pytest.mark.parametrize(
+    ("gateway", "said"),
+    [({}, "for others: declare a gateway"), ({"gateway": GATEWAY}, "for others: the gateway, as of `")],
+)
+def test_what_others_use_in_place_of_a_tunnel_is_named(box: Box, gateway: dict[str, object], said: str) -> None:
+    _, _, notes = url(box, "chat", "--for", "curl", instances=chat(), **gateway)
+    assert said in " ".join(notes.split())
+
+
+@pytest.mark.parametrize(
+    ("client", "changes", "warned"),
+    [
+        ("openwebui", {}, True),
+        ("litellm", {}, True),
+        ("one-api", {}, True),
+        ("curl", {}, False),
+        ("openwebui", {"gateway": GATEWAY}, False),
+    ],
+)
+def test_a_container_does_not_reach_its_hosts_loopback_address(
+    box: Box, client: str, changes: dict[str, object], warned: bool
+) -> None:
+    _, _, notes = url(box, "--for", client, instances=chat(), **changes)
+    assert ("`--network host`" in notes) == warned
+
+
+def test_a_command_to_copy_is_quoted(box: Box) -> None:
+    box.write("sp ace.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {entry()!r}}})\n")
+    file = str(box.folder / "sp ace.py")
+    listed = CliRunner().invoke(main, ["url", file]).stdout
+    notes = CliRunner().invoke(main, ["url", file, "--for", "curl"]).stderr
+    assert [" ".join(text.split()).count(f"'{file}'") for text in (listed, notes)] == [1, 2]

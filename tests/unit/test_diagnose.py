@@ -272,7 +272,7 @@ def test_a_log_is_replayed_from_a_file(tmp_path: Path) -> None:
     assert "verysecret" not in done.stdout
     said = diagnose(log).stdout.splitlines()
     assert said[0].startswith(f"{log}: 1. the kernel ended llama-server")
-    assert said[2].startswith("    cure: ")
+    assert said[2].startswith("    fix: ")
     log.write_text("\n".join(HARMLESS))
     quiet = diagnose(log)
-    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: nothing that is known to go wrong\n")
+    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: no known problem found\n")

@@ -310,7 +310,7 @@ def test_what_is_no_key_is_given_to_nobody(host: GatewayHost, content: bytes) ->
     before = (host.run / GATEWAY / "engine-keys.json").read_bytes()
     engine_key(host, content)
     done = host.program("prepare")
-    assert (done.returncode, done.stderr) == (1, "what lies there as the key of chat is none: deploy again\n")
+    assert (done.returncode, done.stderr) == (1, "chat has no valid API key: deploy again\n")
     assert (host.run / GATEWAY / "engine-keys.json").read_bytes() == before
 
 

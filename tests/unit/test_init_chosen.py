@@ -74,7 +74,7 @@ def test_what_is_not_locked_yet_is_offered_and_locked_next(init: Init, box: Box)
     ("words", "said"),
     [
         (["--variant", "llamacpp/one", "--need", "context"], "--need, --workload and --cards do not go with it"),
-        (["--serve"], "nobody is there to be asked what"),
+        (["--serve"], "no terminal to ask on: pass --need"),
         (["--reboot"], "--reboot goes with --serve"),
         (["--need", "speed"], '"speed" is none of them; allowed: context, one-card, streams, throughput'),
         (["--workload", "tetris"], '"tetris" is none of them'),

@@ -1,4 +1,4 @@
-"""What an inventory may say of watching, and whom the box that asks is told to ask."""
+"""What an inventory may say of watching, and the monitoring server's scrape targets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TLS = {"address": AT, "port": 8443, "tls": True}
 
 
 def asking(**changes: object) -> dict[str, object]:
-    """The box that asks, with some of what is declared of that changed."""
+    """The monitoring server, with some of what is declared of that changed."""
     return {"ssh_hostname": ASKS, "monitoring": {"address": ASKS, "server": changes}}
 
 

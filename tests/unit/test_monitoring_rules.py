@@ -54,7 +54,7 @@ CASES = [
     Case(
         "GatewayDown",
         {'probe_success{box="b",door="d:1"}': "0x120"},
-        "b: nobody answers at d:1.",
+        "b: d:1 does not respond.",
         {'probe_success{box="b",door="d:1"}': "1x120"},
         {"box": "b", "door": "d:1"},
     ),
@@ -96,7 +96,7 @@ CASES = [
     Case(
         "Preemptions",
         {f"vllm:num_preemptions_total{{{ON}}}": "0+1x120"},
-        "b: chat put requests back to make room: its KV cache is too small for what is asked.",
+        "b: chat preempted requests (KV cache too small).",
         {f"vllm:num_preemptions_total{{{ON}}}": "5x120"},
         TOLD,
     ),
@@ -215,7 +215,7 @@ CASES = [
             f"DCGM_FI_DEV_POWER_MGMT_LIMIT{{{ON_CARD}}}": "350x120",
             f"rigwright_gpu_power_limit_declared_watts{{{ON_CARD}}}": "280x120",
         },
-        "b: card 1 is held to 350 W, which is not what is declared.",
+        "b: card 1: power limit is 350 W, not the declared one.",
         {
             f"DCGM_FI_DEV_POWER_MGMT_LIMIT{{{ON_CARD}}}": "280x120",
             f"rigwright_gpu_power_limit_declared_watts{{{ON_CARD}}}": "280x120",

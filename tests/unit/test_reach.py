@@ -89,7 +89,7 @@ def test_a_doctor_names_what_keeps_a_host_from_being_reached(verb: Verb) -> None
     lines = done.stdout.splitlines()
     assert "this machine: nothing is wrong" in lines
     assert any(line.startswith("away: cannot be reached: ") for line in lines)
-    assert any("cure: ssh -v -p" in line and "root@127.0.0.1 says where it stops" in line for line in lines)
+    assert any("fix: ssh -v -p" in line and "root@127.0.0.1 says where it stops" in line for line in lines)
 
 
 def test_a_doctor_names_another_host_key_and_does_not_log_in(verb: Verb, host: Sshd) -> None:
@@ -109,7 +109,7 @@ def test_a_doctor_names_what_keeps_commands_from_being_roots(verb: Verb, host: S
     assert "box: cannot become root (" in done.stdout
     assert "NOPASSWD: ALL' > /etc/sudoers.d/rigwright" in done.stdout
     host.program("id", "echo 1000")
-    assert 'cure: put "_sudo": True among its keys' in verb("doctor", "{}").stdout
+    assert 'fix: put "_sudo": True among its keys' in verb("doctor", "{}").stdout
 
 
 def test_a_doctor_names_secrets_that_others_can_read(verb: Verb, box: Box, host: Sshd) -> None:
@@ -117,7 +117,7 @@ def test_a_doctor_names_secrets_that_others_can_read(verb: Verb, box: Box, host:
     box.write("chat.key", "0123456789abcdef\n").chmod(0o644)
     done = verb("doctor", "{}", instances=chat(api_key_file="chat.key"))
     assert f"this machine: the API key in {box.folder}/chat.key is readable by others (mode 0644)" in done.stdout
-    assert f"cure: chmod 600 {box.folder}/chat.key" in done.stdout
+    assert f"fix: chmod 600 {box.folder}/chat.key" in done.stdout
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def _flag(name: str, option: Option, value: str | bool) -> str:
         return ""
     if all(NUMBER.fullmatch(part) for part in value.split(",")) or _listed(option, value):
         return ""
-    return f"may name a file, a program or a server{what}, which a number or a word listed by --help cannot"
+    return f"could be a path or an address{what}; use a number or a value that --help lists"
 
 
 def _listed(option: Option, value: str) -> bool:

@@ -197,15 +197,15 @@ def _variable(snapshot: Snapshot, name: str, value: str) -> str:
     if why := RESERVED_VARIABLES.get(name):
         return why
     if pattern := TEXT_VARIABLES.get(name):
-        return "" if re.fullmatch(pattern, value) else "may name a file, a program or a server"
+        return "" if re.fullmatch(pattern, value) else "could be a path or an address"
     # of other variables a snapshot, which lies in a catalogue, is not believed
     known = snapshot.variables.get(name) if name.startswith("VLLM_") else None
     if not FAMILIES.fullmatch(name):
         return "is not a known variable of vLLM: any program may interpret it"
     if NUMBER.fullmatch(value) or _SWITCHED.fullmatch(value):
         named = _NAMING_VARIABLE.fullmatch(name) and not (known and known.kind in ("switch", "int", "float"))
-        return "may name a file, a program or a server" if named else ""
+        return "could be a path or an address" if named else ""
     if known and known.kind in ("choice", "list of choices", "switch"):
         listed = all(part in known.choices and _WORD.fullmatch(part) for part in value.split(","))
-        return "" if listed else "may name a file or a program"
-    return "may name a file, a program or a server, which a number cannot"
+        return "" if listed else "could be a path or a program"
+    return "could be a path or an address; use a number"

@@ -43,7 +43,7 @@ def paths(rig: Rig) -> tuple[str, ...]:
 
 
 def release(rig: Rig, keep: Collection[str] = ()) -> dict[str, object]:
-    """The values of templates/nvidia_driver/release.sh.j2, which lets go of a rig's driver.
+    """The values of templates/nvidia_driver/release.sh.j2, which stops managing a rig's driver.
 
     Args:
         rig: The rig.
