@@ -39,7 +39,11 @@ def parse(path: Path, model: type[M]) -> M:
         Invalid: it is no TOML, or not what the model wants.
     """
     try:
-        text = files.content(path, LARGEST).decode()
+        content = files.content(path, LARGEST)
+    except ValueError as error:
+        raise Invalid([Problem(str(path), "", str(error))]) from error
+    try:
+        text = content.decode()
         if text.startswith("\ufeff"):
             raise ValueError("it begins with a byte order mark: save it as UTF-8 without one")
         return cast(M, _parsed(text, model))

@@ -29,9 +29,10 @@ from rigwright.engines.purpose import Blocked
 from rigwright.envs.keys import EnvKeys
 from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
+from rigwright.older import renamed
 from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, renamed, shown, suggestion, unknown
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
 from rigwright.supply.inputs import Input
 from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text, VariantName
 
