@@ -57,6 +57,27 @@ def parse(path: Path, model: type[M]) -> M:
         raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {why}")]) from error
 
 
+def sound(path: Path, model: type[M]) -> tuple[M | None, list[Problem]]:
+    """Read a file of tables of entries: those without a mistake, and all mistakes; None where nothing can be read."""
+    try:
+        return parse(path, model), []
+    except Invalid as error:
+        if not isinstance(error.__cause__, ValidationError):
+            return None, error.problems
+        data = tomllib.loads(files.content(path, LARGEST).decode())
+        for detail in error.__cause__.errors():
+            table, *inner = (str(part) for part in detail["loc"] or ("",))
+            entries = data.get(table)
+            if inner and isinstance(entries, dict):
+                entries.pop(inner[0], None)
+            else:
+                data.pop(table, None)
+        try:
+            return model.model_validate(data), error.problems
+        except ValidationError:
+            return None, error.problems
+
+
 @cache
 def _parsed(text: str, model: type[BaseModel]) -> BaseModel:
     """The same text is the same: each rig of an inventory reads the catalogues and locks of all of them."""

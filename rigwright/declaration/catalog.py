@@ -265,14 +265,15 @@ class Catalog(Frozen):
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
         older: list[str] = []
+        faulty = False
         for folder in folders:
             snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
             here: dict[str, dict[str, Any]] = {table: {} for table in merged}
             for path in sorted(folder.glob("*.toml")):
-                try:
-                    read = toml.parse(path, CatalogFile)
-                except Invalid as error:
-                    problems += error.problems
+                read, faults = toml.sound(path, CatalogFile)
+                problems += faults
+                faulty |= bool(faults)
+                if read is None:
                     continue
                 for table, entries in here.items():
                     added = getattr(read, table)
@@ -291,7 +292,7 @@ class Catalog(Frozen):
             name: _variant(*places[name], name, declared, problems, older) for name in merged["variants"]
         }
         for name, variant in merged["variants"].items():
-            problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant else ()
+            problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
         if problems:
             raise Invalid(problems)
         return cls.model_construct(None, **merged, snapshots=snapshots, renamed=older)

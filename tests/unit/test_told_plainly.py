@@ -59,3 +59,19 @@ def test_what_is_not_there_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "boxes.py").touch()
     with pytest.raises(ValueError, match=r'^does not exist; did you mean ".*/boxes.py"\?$'):
         files.refuse_odd(tmp_path / "boxs.py")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ('[inputs.q]\nkind = "wight"\n', "inputs.q.kind: 'wight' is refused"),
+        ('[modls.x]\nfile = "a"\n', "modls: unknown key"),
+        ("[cards.x]\nname = 1\n", "cards.x.name: 1 is refused"),
+    ],
+)
+def test_a_mistake_in_a_file_of_the_catalogue_hides_no_other(box: Box, other: str, said: str) -> None:
+    variant = '[variants."llamacpp/my"]\nengine = "plain"\nmodel = "small"\ncontext = -1\n'
+    box.write("catalog/own.toml", variant + other)
+    told = "\n".join(box.refusal())
+    assert said in told
+    assert "variants.llamacpp/my.context: -1 is refused" in told
