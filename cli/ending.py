@@ -77,6 +77,13 @@ def lacking(gone: Mapping[str, str]) -> None:
         say(f"{name}: {away(why)}", err=True)
 
 
+def absent(gone: Mapping[str, str]) -> list[dict[str, object]]:
+    """The rows of hosts that are out of reach, for programs."""
+    from roles.unreached import away
+
+    return [{"host": name, "reached": False, "why": away(why)} for name, why in gone.items()]
+
+
 def leave(gone: Mapping[str, str]) -> None:
     """Say which hosts are out of reach, and end with exit status 3 where there are any."""
     lacking(gone)

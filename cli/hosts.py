@@ -128,13 +128,27 @@ def perform(wanted: Wanted, question: str = "") -> None:
     for name, rig in rigs.items():
         if wanted.expect and (wrong := refusal(rig.digest, wanted.expect)):
             raise click.ClickException(f"{name}: {wrong}")
+    gone: set[str] = set()
     if question:
         from cli import removal
 
-        removal.preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
+        there = removal.preview(wanted.inventory, wanted.limit, bool(wanted.orders.get("keep_weights")))
+        gone = {*rigs} - {*there}
+        # one that comes back meanwhile is none that was asked about
+        rigs = {name: rig for name, rig in rigs.items() if name in there}
         click.confirm(question.format(hosts=", ".join(sorted(rigs))), abort=True)
+    try:
+        _run(wanted, rigs, some=bool(wanted.limit or gone))
+    except Failed as error:
+        raise (Unreached if gone else Failed)(error.message) from None
+    if gone:
+        raise Unreached(f"not reached, and left as they are: {', '.join(sorted(gone))}")
+
+
+def _run(wanted: Wanted, rigs: dict[str, Rig], some: bool) -> None:
+    """Run over hosts; `some` says that the inventory may have others."""
     if wanted.verbose:
-        limits = [word for name in rigs for word in ("--limit", _alone(wanted.inventory, name))] if wanted.limit else []
+        limits = [word for name in rigs for word in ("--limit", _alone(wanted.inventory, name))] if some else []
         if pyinfra_here(wanted.inventory, *wanted.words, *limits):
             from pyinfra.context import ctx_state
 

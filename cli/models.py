@@ -11,7 +11,7 @@ import click
 
 from checks.looking import Box, boxes, each
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import Failed, leave
+from cli.ending import Failed, absent, leave
 from cli.state import JSON
 from cli.tables import say, show, size
 from rigwright.host.locks import LOCKS
@@ -67,11 +67,11 @@ def models(inventory: str, limit: str | None, as_json: bool, remove: str | None,
         _remove(seen, remove, yes)
     elif as_json:
         rows = [
-            {"host": one.box.name, **asdict(model), "state": model.word, "hashed": _at(model.hashed)}
+            {"host": one.box.name, "reached": True, **asdict(model), "state": model.word, "hashed": _at(model.hashed)}
             for one in seen
             for model in one.models
         ]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(rows + absent(gone), indent=2))
     else:
         _show(seen)
     leave(gone)

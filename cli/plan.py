@@ -11,7 +11,7 @@ import click
 
 from checks.looking import Box, boxes, each
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import leave
+from cli.ending import absent, leave
 from cli.tables import paragraph, show, size
 from rigwright.containers.plan import Refused as NoContainers
 from rigwright.containers.plan import container_plan
@@ -139,6 +139,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
         rows = [
             {
                 "host": name,
+                "reached": True,
                 "refused": one.refused,
                 "warnings": one.warnings,
                 "steps": [vars(step) for step in one.plan.steps],
@@ -153,7 +154,7 @@ def plan(inventory: str, limit: str | None, as_json: bool) -> None:
             }
             for name, one in seen.items()
         ]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(rows + absent(gone), indent=2))
     else:
         _show(seen)
     leave(gone)

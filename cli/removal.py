@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from checks.looking import Box, boxes, each
+from checks.results import STATUS
+from cli.ending import lacking
 from cli.tables import say, size
 from rigwright.host import ledger
 from rigwright.render import render
@@ -14,12 +17,19 @@ from rigwright.weights.stored import models
 SHORT = 12  # digits of a commit
 
 
-def preview(inventory: str, limit: str | None, keep_weights: bool) -> None:
-    """Print units, models and packages of every host that can be reached; of the others the run says why."""
-    found, _ = boxes(inventory, limit)
+def preview(inventory: str, limit: str | None, keep_weights: bool) -> list[str]:
+    """Print units, models and packages of every host that can be reached, and of the others why not.
+
+    Returns the hosts that are reached; ends with exit status 3 where none is.
+    """
+    found, gone = boxes(inventory, limit)
+    lacking(gone)
+    if not found:
+        sys.exit(STATUS["not reached"])
     for box, lines in zip(found, each(found, lambda box: list(listed(box, keep_weights))), strict=True):
         for line in lines or ["nothing of Rigwright's is there"]:
             say(f"{box.name}: {line}")
+    return [box.name for box in found]
 
 
 def listed(box: Box, keep_weights: bool) -> Iterator[str]:

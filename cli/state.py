@@ -15,7 +15,7 @@ from checks.looking import Box, Rigs, boxes, each
 from checks.results import STATUS
 from cli import interrupts
 from cli.declared import INVENTORY, LIMIT
-from cli.ending import leave
+from cli.ending import absent, leave
 from cli.tables import say, show
 from rigwright.declaration.rig import Rig
 from rigwright.engines.log import betrayed
@@ -43,6 +43,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
     rows = [
         {
             "host": box.name,
+            "reached": True,
             "number": kept.number,
             "created": kept.created,
             "digest": kept.sealed,
@@ -54,7 +55,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
         for kept in state.generations
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(rows + absent(gone), indent=2))
         leave(gone)
         return
     shown: list[tuple[str, ...]] = []

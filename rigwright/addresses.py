@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 # RFC 1035, 2.3.4, and RFC 1123, 2.1; no host has an underscore there, but one of ssh's own configuration may
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_LETTER = re.compile(r"[A-Za-z0-9]")
 _LONGEST = 253  # characters of a name
 _BROADCAST = "255.255.255.255"
 # USER@HOST:PORT, of which an inventory has each in a key of its own
@@ -43,9 +44,10 @@ def host(value: str) -> str:
 
 def _name(value: str) -> str:
     bare = value.removesuffix(".")
-    if re.fullmatch(r"[0-9.]+", value):
+    # inet_aton, and with it ssh, takes fewer numbers, octal and hexadecimal ones for an address, too
+    if re.fullmatch(r"[0-9]+|0[xX][0-9A-Fa-f]*", bare.rpartition(".")[2]):
         raise ValueError(f"{HOST}: four numbers up to 255 make an IPv4 address")
-    if not 0 < len(bare) <= _LONGEST or not all(map(_LABEL.fullmatch, bare.split("."))):
+    if not 0 < len(bare) <= _LONGEST or not all(map(_LABEL.fullmatch, bare.split("."))) or not _LETTER.search(bare):
         raise ValueError(HOST)
     return bare.lower()
 
@@ -71,7 +73,8 @@ def addressed(pattern: str, description: str) -> AfterValidator:
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
-            raise ValueError(description)
+            named = re.match(r"https?://[^/]*@", value)
+            raise ValueError(f"{description}, without user and password" if named else description)
         if value.startswith(("http://", "https://")):
             try:
                 host(urlsplit(value).hostname or "")

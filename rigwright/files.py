@@ -43,7 +43,9 @@ def refuse_odd(path: str | Path) -> None:
     try:
         mode = place.stat().st_mode
     except FileNotFoundError:
-        raise ValueError(f"is not a file{near(place)}") from None
+        if place.is_symlink():
+            raise ValueError(f"is a link to {place.readlink()}, which does not exist") from None
+        raise ValueError(f"does not exist{near(place)}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(mode):

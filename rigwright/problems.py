@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, time
-from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -57,53 +56,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return printable(f"{self.file}: {self.key}: {self.text}")
-
-
-def renamed(model: type[BaseModel], data: object, key: str = "") -> tuple[Any, list[str]]:
-    """Data with the keys that a model has today, and what to tell whoever wrote those of the version before.
-
-    A key that is there under both names is left as it is, and refused by the model.
-
-    Args:
-        model: What the data is to be.
-        data: As it was read.
-        key: What it stands under, for messages; empty, or with a dot at its end.
-    """
-    if not isinstance(data, dict) or not issubclass(model, Frozen) or not _renames(model):
-        return data, []
-    said = []
-    made = {}
-    for name, value in data.items():
-        today = model.RENAMED.get(name) if isinstance(name, str) else None
-        if today and today not in data:
-            said.append(f"{key}{name} is now called {key}{today}; the next version refuses the old name")
-        else:
-            today = name
-        for one in _within(model).get(today, ()) if isinstance(value, dict) and isinstance(today, str) else ():
-            value, more = renamed(one, value, f"{key}{today}.")
-            said += more
-        made[today] = value
-    return made, said
-
-
-@cache
-def _within(model: type[Frozen]) -> dict[str, tuple[type[Frozen], ...]]:
-    """Key -> the models of tables that it may have."""
-    found = {name: (field.annotation, *get_args(field.annotation)) for name, field in model.model_fields.items()}
-    return {
-        name: tuple(one for one in kinds if isinstance(one, type) and issubclass(one, Frozen))
-        for name, kinds in found.items()
-    }
-
-
-@cache
-def _renames(model: type[Frozen]) -> bool:
-    """Whether it or a table in it has a key that was called otherwise in the version before."""
-    every = [model]
-    for one in every:
-        every += [inner for kinds in _within(one).values() for inner in kinds if inner not in every]
-    return any(one.RENAMED for one in every)
+        return printable(": ".join(part for part in (self.file, self.key, self.text) if part))
 
 
 class Invalid(Exception):
@@ -183,9 +136,13 @@ def of_validation(
         loc = [part for part in detail["loc"] if not str(part).startswith("[")]
         key = prefix
         for part in (*within, *loc):
-            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{part}"
+            key += f"[{part}]" if isinstance(part, int) else f"{'.' if key else ''}{_cut(str(part))}"
         if detail["type"] == "extra_forbidden":
             allowed = {*_fields(model, tuple(loc[:-1])), *(also if len(loc) == 1 else ())}
+            older = (one.RENAMED for one in _models(_annotation(model, tuple(loc[:-1]))) if issubclass(one, Frozen))
+            if today := next((names[str(loc[-1])] for names in older if loc[-1] in names), ""):
+                found.append(Problem(file, key, f"is the old name of {today}, which is set too: keep {today}"))
+                continue
             text = "unknown key" + suggestion(str(loc[-1]), allowed)
             found.append(Problem(file, key, text + _quotes(file, [*within, *loc], detail["input"], allowed)))
         elif detail["type"] == "missing":
@@ -223,6 +180,10 @@ def _rule(file: str, detail: ErrorDetails) -> str:
         return "true or false" if file.endswith(".toml") else "True or False"
     if kind == "too_short" and isinstance(detail["input"], dict):
         return "a non-empty table"
+    if kind == "too_long":
+        return f"a {'table' if isinstance(detail['input'], dict) else 'list'} of at most {limits['max_length']}"
+    if kind == "string_too_long":
+        return f"text of at most {limits['max_length']} characters"
     if kind in BOUNDS:
         word, limit = BOUNDS[kind]
         return f"{word} {limits[limit]}"
@@ -248,10 +209,14 @@ def shown(value: object) -> str:
     try:
         text = str(value) if isinstance(value, date | time) else repr(value)
     except ValueError:  # a number of more digits than Python prints
-        text = "an infinite number"
+        text = "a number of too many digits"
     except Exception:  # an inventory is a program: what it makes may say anything of itself, or hold itself
         text = f"a {type(value).__name__} that cannot be displayed"
     text = re.sub(r"//[^/@\s]*@", "//...@", text)  # a password in an address
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -39,7 +39,11 @@ def parse(path: Path, model: type[M]) -> M:
         Invalid: it is no TOML, or not what the model wants.
     """
     try:
-        text = files.content(path, LARGEST).decode()
+        content = files.content(path, LARGEST)
+    except ValueError as error:
+        raise Invalid([Problem(str(path), "", str(error))]) from error
+    try:
+        text = content.decode()
         if text.startswith("\ufeff"):
             raise ValueError("it begins with a byte order mark: save it as UTF-8 without one")
         return cast(M, _parsed(text, model))
@@ -51,6 +55,27 @@ def parse(path: Path, model: type[M]) -> M:
         if "int_max_str_digits" in str(error):
             why = "a number has too many digits"
         raise Invalid([Problem(str(path), "the file", f"cannot be read as TOML: {why}")]) from error
+
+
+def sound(path: Path, model: type[M]) -> tuple[M | None, list[Problem]]:
+    """Read a file of tables of entries: those without a mistake, and all mistakes; None where nothing can be read."""
+    try:
+        return parse(path, model), []
+    except Invalid as error:
+        if not isinstance(error.__cause__, ValidationError):
+            return None, error.problems
+        data = tomllib.loads(files.content(path, LARGEST).decode())
+        for detail in error.__cause__.errors():
+            table, *inner = (str(part) for part in detail["loc"] or ("",))
+            entries = data.get(table)
+            if inner and isinstance(entries, dict):
+                entries.pop(inner[0], None)
+            else:
+                data.pop(table, None)
+        try:
+            return model.model_validate(data), error.problems
+        except ValidationError:
+            return None, error.problems
 
 
 @cache

@@ -12,7 +12,8 @@ from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import beside, refuse_lent, refuse_shared
 from rigwright.declaration.origins import refuse_token
 from rigwright.declaration.registries import refuse_logins
-from rigwright.problems import Problem, of_validation, renamed
+from rigwright.older import renamed
+from rigwright.problems import Problem, of_validation
 
 
 def _sound_part(data: object, error: ValidationError) -> dict[str, object]:

@@ -29,9 +29,10 @@ from rigwright.engines.purpose import Blocked
 from rigwright.envs.keys import EnvKeys
 from rigwright.host.systems import SYSTEMS
 from rigwright.nvidia.driver.tables import tables
+from rigwright.older import renamed
 from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
-from rigwright.problems import Frozen, Invalid, Problem, of_validation, renamed, shown, suggestion, unknown
+from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
 from rigwright.supply.inputs import Input
 from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text, VariantName
 
@@ -264,14 +265,15 @@ class Catalog(Frozen):
         problems: list[Problem] = []
         snapshots: dict[str, Path] = {}
         older: list[str] = []
+        faulty = False
         for folder in folders:
             snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
             here: dict[str, dict[str, Any]] = {table: {} for table in merged}
             for path in sorted(folder.glob("*.toml")):
-                try:
-                    read = toml.parse(path, CatalogFile)
-                except Invalid as error:
-                    problems += error.problems
+                read, faults = toml.sound(path, CatalogFile)
+                problems += faults
+                faulty |= bool(faults)
+                if read is None:
                     continue
                 for table, entries in here.items():
                     added = getattr(read, table)
@@ -290,7 +292,7 @@ class Catalog(Frozen):
             name: _variant(*places[name], name, declared, problems, older) for name in merged["variants"]
         }
         for name, variant in merged["variants"].items():
-            problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant else ()
+            problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
         if problems:
             raise Invalid(problems)
         return cls.model_construct(None, **merged, snapshots=snapshots, renamed=older)

@@ -212,15 +212,14 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
         if card and generation and driver.flavour and driver.flavour not in generation.flavours:
             refuse(
                 "driver.flavour",
-                f"{shown(driver.flavour)} is refused for card {index}: a {card.name} ({generation.name}) only works "
+                f"{shown(driver.flavour)} is refused for card {index}: {card.name} ({generation.name}) only works "
                 f"with {' or '.join(generation.flavours)} modules",
             )
     for index, (card, limit) in enumerate(zip(cards, driver.power_limits(present), strict=False)):
         if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:
             refuse(
                 "driver.power_w",
-                f"{limit} W is refused for card {index}: a {card.name} accepts {card.power_w[0]} to "
-                f"{card.power_w[1]} W",
+                f"{limit} W is refused for card {index}: {card.name} accepts {card.power_w[0]} to {card.power_w[1]} W",
             )
 
 

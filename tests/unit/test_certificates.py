@@ -91,7 +91,7 @@ def test_what_is_no_file_or_would_never_end_is_refused(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (tmp_path / "gone", tmp_path, pipe, Path("/dev/zero")):
-        with pytest.raises(ValueError, match="is not a file"):
+        with pytest.raises(ValueError, match=r"does not exist|is not a file"):
             certificates.read(str(path))
     large = tmp_path / "large"
     with large.open("wb") as file:

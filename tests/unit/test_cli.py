@@ -60,7 +60,7 @@ def test_a_misspelt_or_half_command_is_refused_in_words(words: list[str]) -> Non
 def test_an_inventory_that_is_not_there_is_refused(verb: str, tmp_path: Path) -> None:
     told = CliRunner().invoke(main, [verb, str(tmp_path / "gone.py")])
     assert told.exit_code == 2
-    assert "gone.py is not a file" in told.output
+    assert "gone.py does not exist" in told.output
 
 
 NOTHING = (

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from checks.looking import Box
-from cli import hosts, main, removal
+from cli import hosts, main, removal, running
 from rigwright.host.ledger import packages
 from rigwright.render import render
 from rigwright.serving.live import Served
@@ -84,6 +84,35 @@ def test_what_goes_is_listed_before_it_is_asked_for(
     at = [number for number, line in enumerate(lines) if line.startswith("Remove everything")]
     assert at, done.output
     assert [line for line in lines[: at[0]] if line in said] == said
+
+
+TWO = RIG.replace('"}})', '"}, "away": {"ssh_hostname": "192.0.2.2"}})')
+
+
+@pytest.mark.parametrize("verbose", [[], ["-v"]])
+def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
+    box: Folder, monkeypatch: pytest.MonkeyPatch, verbose: list[str]
+) -> None:
+    box.write("rig.py", TWO)
+    looked = Looked("box", rig(), SimpleNamespace(served={}, packages=()))
+    done: list[object] = []
+    monkeypatch.setattr(removal, "boxes", lambda *_: ([looked], {"away": "no answer"}))
+    monkeypatch.setattr(removal, "models", lambda *_: [])
+    monkeypatch.setattr(running, "run", lambda _, __, rigs, *___, **____: done.extend(rigs))
+    monkeypatch.setattr(hosts, "pyinfra_here", lambda *words: done.append(words[-1]) or 0)
+    ended = CliRunner().invoke(main, ["remove", str(box.inventory), *verbose], input="y\n")
+    assert (ended.exit_code, done) == (3, ["box"]), ended.output
+    before, _, after = ended.output.partition("Remove ")
+    assert "away: cannot be reached: no answer" in before
+    assert "from box?" in after
+    assert "not reached, and left as they are: away" in after
+
+
+def test_nothing_is_asked_where_no_host_is_in_reach(box: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.write("rig.py", RIG)
+    monkeypatch.setattr(removal, "boxes", lambda *_: ([], {"box": "no answer"}))
+    ended = CliRunner().invoke(main, ["remove", str(box.inventory)], input="y\n")
+    assert (ended.exit_code, ended.output) == (3, "box: cannot be reached: no answer\n")
 
 
 @pytest.mark.parametrize("options", [["--yes"], ["--dry"]])

@@ -397,7 +397,7 @@ def test_files_of_the_operators_are_brought_and_compared(
     (tmp_path / "own.key").unlink()
     (refused,) = gateway.certificates._inner(rig=host.rig, wanted=wanted)
     done = host.sh(refused.get_raw_value())
-    assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key is not a file")
+    assert (done.returncode, done.stderr.strip()) == (1, f"listener lan: {tmp_path}/own.key does not exist")
 
 
 def test_pairs_go_when_no_generation_has_their_listener(host: GatewayHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def declared(path: Path) -> dict[str, Any]:
         (["ops@box", "--name", "a\nb"], "--name 'a\\nb' is refused"),
         (["ops@box", "--name", ""], "--name '' is refused"),
         (["ops@box", "--port", "80"], "--port 80 is refused: must be from 1024 to 65535"),
-        (["ops@box", "--key", "gone"], "--key: gone is not a file"),
+        (["ops@box", "--key", "gone"], "--key: gone does not exist"),
         (["ops@box", "--key", "-gone"], "ssh_key '-gone' is refused: must be a path"),
         (["ops@box", "--variant", "../x"], "--variant '../x' is refused: must be engine/name"),
         (["ops@box", "--variant", "llamacpp/tow"], 'there is no variant "llamacpp/tow"; did you mean "llamacpp/two"?'),

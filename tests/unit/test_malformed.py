@@ -4,6 +4,7 @@ allowed.
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,9 @@ from tests.unit.samples import Box, chat, entry
 
 Change = tuple[str, dict[str, object]]
 """The key that is refused, and the changes of an entry that bring it about."""
-labels = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8).filter(lambda one: not one.isdigit())
+labels = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8).filter(
+    lambda one: not re.fullmatch("[0-9]+|0x[0-9a-f]*", one)
+)
 names = st.lists(labels, min_size=1, max_size=3).map(".".join)
 octets = st.integers(0, 255).map(str)
 addresses = st.tuples(st.integers(1, 223).map(str), octets, octets, octets).map(".".join) | names

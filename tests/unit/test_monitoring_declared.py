@@ -74,7 +74,7 @@ def test_a_token_that_cannot_be_read_is_refused_before_a_host_is_touched(box: Bo
     receivers = {"ops": {"url": "http://192.0.2.1/x", "token_file": "ops.token"}}
     path = box.folder / "ops.token"
     (said,) = refused(box, watch=asking(receivers=receivers))
-    assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} is not a file"
+    assert said == f"watch.monitoring.server.receivers.ops.token_file: {path} does not exist"
     path.write_text("0123456789abcdef\n")
     (rig,) = rigs(box, watch=asking(receivers=receivers)).values()
     assert secrets(rig) == {secret_path(rig, "ops.token"): "0123456789abcdef"}

@@ -69,7 +69,7 @@ def test_a_limit_that_names_nothing_is_refused_with_the_nearest_name(tmp_path: P
         ("rigs = {'box': {}}", "no hosts"),
         ("rigs = [5]", "no hosts; rigs is not a group, because it contains 5"),
         ("rigs = ['box', None]", "no hosts; rigs is not a group, because it contains None"),
-        ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains an infinite number"),
+        ("rigs = [10**5000]", "no hosts; rigs is not a group, because it contains a number of too many digits"),
         ("rigs = [()]", "rigs: () is refused: must be a host's name, or (name, its data)"),
         ("rigs = [('box',)]", "rigs: ('box',) is refused: must be a host's name, or (name, its data)"),
         ("rigs = [('box', None)]", "rigs: ('box', None) is refused: must be a host's name, or (name, its data)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,9 +16,12 @@ from types import SimpleNamespace
 
 import paramiko
 import pytest
+from click.testing import CliRunner
 from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api.exceptions import ConnectError
 
+from checks import looking
+from cli import main
 from rigwright.inventory import ROOT
 from roles import transport
 from roles.unreached import why
@@ -171,3 +175,12 @@ def test_a_terminal_has_it_in_lines_that_fit(box: Box, tmp_path: Path) -> None:
         assert (status, [line for line in lines if len(line) > 80]) == (3, []), said
         assert REFUSED in " ".join(line.strip() for line in lines), said
         assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("verb", ["plan", "models", "generations"])
+def test_programs_are_told_of_it_too(box: Box, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(looking, "reach", lambda _, targets: dict.fromkeys(targets, REFUSED))
+    done = CliRunner().invoke(main, [verb, str(declared(box, 1)), "--json"])
+    assert done.exit_code == 3, done.output
+    told = [{"host": "box", "reached": False, "why": f"cannot be reached: {REFUSED}"}]
+    assert json.loads(done.stdout) == told
