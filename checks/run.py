@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from pluggy import HookimplMarker
 
 from checks.backend import UnknownHost
 from checks.look import Look
@@ -52,12 +54,24 @@ class Refused(click.ClickException):
     exit_code = REFUSED
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Begun:
-    """A plugin of pytest's: hosts are being looked at already."""
+    """A plugin of pytest's: hosts are being looked at already. Keeps what is refused, which pytest says otherwise."""
 
     NAME = "rigwright-begun"
     look: Look
+    refused: str = ""
+
+    @HookimplMarker("pytest")(wrapper=True)
+    def pytest_cmdline_main(self) -> Generator[None, object, object]:
+        """Run the checks."""
+        import pytest  # takes long: hosts are being looked at meanwhile
+
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            self.refused = "\n".join(map(str, error.args))
+            return REFUSED
 
 
 def run(inventory: str, *options: str, limit: str | None = None, deep: bool = False) -> int:
@@ -90,6 +104,9 @@ def run(inventory: str, *options: str, limit: str | None = None, deep: bool = Fa
     import pytest
 
     look.go_on()
-    status = int(pytest.main(words, plugins=[Begun(look)]))
+    begun = Begun(look)
+    status = int(pytest.main(words, plugins=[begun]))
+    if begun.refused:
+        raise Refused(begun.refused)
     # pytest has 3 for a mistake of its own, as we have for a host out of reach
     return status if status in STATUS.values() else REFUSED

@@ -10,6 +10,7 @@ import click
 from checks import SEVERITIES
 from cli import quick
 from cli.declared import LIMIT, InventoryFile, Word
+from cli.tables import paragraph, say
 
 
 @click.command()
@@ -46,9 +47,13 @@ def check(
         from checks.catalogue import Unknown, explained
 
         try:
-            click.echo(explained(explain, Path(inventory) if inventory else None))
+            text = explained(explain, Path(inventory) if inventory else None)
         except Unknown as error:
             raise click.UsageError(f"--explain: {error}") from None
+        title, *lines = text.splitlines()
+        say(title)
+        for line in lines:
+            paragraph(line[14:], lead=line[:14])
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")
