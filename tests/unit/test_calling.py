@@ -161,3 +161,25 @@ def test_verbs_options_and_files_are_completed() -> None:
     assert complete("re") == ["plain,render", "plain,remove", "plain,restart", "plain,report"]
     assert "plain,--limit" in complete("status", "--l")
     assert complete("validate", "inv") == ["file,inv"]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["status", "{}", "--limit", "b"], ["box"]),
+        (["status", "{}", "--limit", "other,b"], ["other,box"]),
+        (["restart", "{}", "c"], ["chat", "code"]),
+        (["logs", "{}", "--instance", "ch"], ["chat"]),
+        (["switch", "{}", "chat", "llamacpp/tw"], ["llamacpp/two"]),
+        (["check", "--only", "S01,B0"], ["S01,B01", "S01,B02", "S01,B03", "S01,B04"]),
+    ],
+)
+def test_names_of_an_inventory_are_completed(box: Box, words: list[str], names: list[str]) -> None:
+    text = f"from rigwright.inventory import hosts\nprint('noise')\nrigs = hosts({{'box': {entry()!r}}})\n"
+    box.write("rig.py", text)
+    assert complete(*(word.format(box.inventory) for word in words)) == [f"plain,{name}" for name in names]
+
+
+def test_nothing_is_completed_of_an_inventory_that_is_no_program(box: Box) -> None:
+    box.write("rig.py", "rigs = hosts(")
+    assert complete("status", str(box.inventory), "--limit", "b") == []
