@@ -86,6 +86,13 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             drop_whitespace=True,
         )
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
+        """Say what cannot be collected, and the verdicts: without pytest's empty line, and what its plugins add."""
+        yield
+        self.summary_errors()
+        self.short_test_summary()
+
     def summary_failures(self) -> None:
         """Each failure has had its lines."""
 

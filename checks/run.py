@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from pluggy import HookimplMarker
 
 from checks.backend import UnknownHost
 from checks.look import Look
@@ -54,16 +56,28 @@ class Refused(click.ClickException):
 
 @dataclass(eq=False)
 class Begun:
-    """A plugin of pytest's: hosts are being looked at already."""
+    """A plugin of pytest's: hosts are being looked at already. Keeps what is refused, which pytest says otherwise."""
 
     NAME = "rigwright-begun"
     look: Look
+    refused: str = ""
     broken: bool = False
     """Whether a mistake is pytest's own, or one of ours outside a check."""
 
     def pytest_internalerror(self) -> None:
         """It ends with a status that we have for a host out of reach."""
         self.broken = True
+
+    @HookimplMarker("pytest")(wrapper=True)
+    def pytest_cmdline_main(self) -> Generator[None, object, object]:
+        """Run the checks."""
+        import pytest  # takes long: hosts are being looked at meanwhile
+
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            self.refused = "\n".join(map(str, error.args))
+            return REFUSED
 
 
 def run(inventory: str, *options: str, limit: str | None = None, deep: bool = False) -> int:
@@ -98,4 +112,6 @@ def run(inventory: str, *options: str, limit: str | None = None, deep: bool = Fa
     look.go_on()
     begun = Begun(look)
     status = int(pytest.main(words, plugins=[begun]))
+    if begun.refused:
+        raise Refused(begun.refused)
     return status if status in STATUS.values() and not begun.broken else REFUSED

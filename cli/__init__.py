@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli import gate, quick
-from cli.calling import NAME, as_given, called, spelt, spelt_in
+from cli.calling import LONGEST, NAME, as_given, called, spelt, spelt_in
 from cli.ending import STATUSES, Verb
 
 # verb -> where it is in this package
@@ -97,7 +97,7 @@ def _told(name: str) -> str:
     module, _, command = VERBS.places[name].partition(":")
     for node in ast.parse(Path(__file__).with_name(f"{module}.py").read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == command:
-            return click.Command(name, help=ast.get_docstring(node)).get_short_help_str(120)
+            return click.Command(name, help=ast.get_docstring(node)).get_short_help_str(LONGEST)
     raise LookupError(f"cli/{module}.py has no function {command}")
 
 

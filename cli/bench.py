@@ -13,6 +13,7 @@ from cli.bench_offline import latency, throughput
 from cli.bench_options import JSON, counts, say
 from cli.bench_serving import serving
 from cli.bench_speed import speed
+from cli.calling import Listed
 from cli.declared import INVENTORY
 from cli.tables import show, size
 from cli.written import put
@@ -20,7 +21,7 @@ from lab import images, kept
 from lab.machine import Unsupported
 
 
-@click.group()
+@click.group(cls=Listed)
 def bench() -> None:
     """Measure instances, quick verbs, unchanged deploys, checks, a gateway, monitoring, weights, or a build."""
 

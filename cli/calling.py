@@ -12,6 +12,7 @@ import click
 NAME = "rigwright"
 VARIABLE = "RIGWRIGHT_CALLED"
 """Set by the script `rig`."""
+LONGEST = 1000  # characters of a first sentence
 GIVEN = f"{__name__}.given"
 """In a context of click's: the inventory's path as it was typed."""
 
@@ -34,6 +35,15 @@ def as_given(text: str, context: click.Context) -> str:
         return text
     whole = str(Path(given).resolve())
     return text.replace(shlex.quote(whole), shlex.quote(given)).replace(whole, given)
+
+
+class Listed(click.Group):
+    """A group whose help has the whole first sentence of each of its commands."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(LONGEST)) for name, one in sorted(self.commands.items())])
 
 
 def spelt_in(command: click.Command) -> click.Command:

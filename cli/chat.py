@@ -20,7 +20,7 @@ import click
 from paramiko import Channel
 
 from checks.looking import Box, boxes
-from cli import gate, interrupts
+from cli import completing, gate, interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Failed, leave
 from cli.reach import of_instance, to_port
@@ -87,7 +87,7 @@ class _Carried(http.client.HTTPConnection):
 
 @click.command()
 @INVENTORY
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.instances)
 @click.option("--message", "-m", help="Ask this, print the answer and end; without it, standard input if it is a file.")
 @click.option("--gateway", is_flag=True, help="Ask at the gateway's address, with the key in RIGWRIGHT_API_KEY.")
 @LIMIT

@@ -9,21 +9,29 @@ from pathlib import Path
 import click
 
 from checks import SEVERITIES
-from cli import quick
+from cli import completing, quick
 from cli.declared import LIMIT, InventoryFile, Word
+from cli.tables import paragraph, say
 from rigwright.problems import unknown
 
 
 @click.command()
 @click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
-@click.option("--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.")
+@click.option(
+    "--only", multiple=True, metavar="IDS", help="Only these checks, such as S16,S17.", shell_complete=completing.checks
+)
 @click.option("--severity", type=Word(SEVERITIES), help="Only checks of this severity or above.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report (docs/checks.md) instead of lines.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Also write a JUnit XML report to this file.")
 @click.option("--deep", is_flag=True, help="Also read every byte of weights and environments: minutes for 100 GB.")
 @click.option("--verbose", "-v", is_flag=True, help="A line for each check, also for those that hold.")
-@click.option("--explain", metavar="ID", help="Explain what a check proves, what it cannot see and what it reads.")
+@click.option(
+    "--explain",
+    metavar="ID",
+    help="Explain what a check proves, what it cannot see and what it reads.",
+    shell_complete=completing.checks,
+)
 def check(
     inventory: str | None,
     limit: str | None,
@@ -48,9 +56,13 @@ def check(
         from checks.catalogue import Unknown, explained
 
         try:
-            click.echo(explained(explain, Path(inventory) if inventory else None))
+            text = explained(explain, Path(inventory) if inventory else None)
         except Unknown as error:
             raise click.UsageError(f"--explain: {error}") from None
+        title, *lines = text.splitlines()
+        say(title)
+        for line in lines:
+            paragraph(line[14:], lead=line[:14])
         return
     if not inventory:
         raise click.UsageError("Missing argument 'INVENTORY'.")

@@ -14,6 +14,7 @@ import click
 import gevent
 
 from checks.looking import Box, Gone, Rigs, boxes
+from cli import completing
 from cli.ending import Refused
 from cli.interrupts import STATUS
 from cli.tables import say
@@ -24,7 +25,13 @@ from roles.client import Client
 from roles.deploy_lock import DeployLock
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
-INSTANCE = click.option("--instance", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
+INSTANCE = click.option(
+    "--instance",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one; may be given several times.",
+    shell_complete=completing.instances,
+)
 
 
 def reach(

@@ -15,15 +15,17 @@ from typing import Any
 
 import click
 
-from checks.looking import Box, boxes, each
-from cli.calling import called
-from cli.declared import INVENTORY, LIMIT, named, rig_of
+from checks.looking import Box, each
+from cli.calling import as_given, called
+from cli.declared import LIMIT, InventoryFile, named
+from cli.status import Faulty, reached
 from cli.tables import say
 from rigwright.declaration.rig import Rig
 from rigwright.declaration.secrets import exposed
 from rigwright.engines.log import betrayed
 from rigwright.host.preflight import refusals
-from rigwright.problems import printable
+from rigwright.inventory import load, tolerating
+from rigwright.problems import Invalid, printable
 from rigwright.serving.activation import goal
 from rigwright.serving.units import STOPPED
 from roles import root
@@ -43,18 +45,20 @@ class Finding:
 
 
 @click.command()
-@INVENTORY
+@click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
-def doctor(inventory: str, limit: str | None) -> None:
+def doctor(inventory: str | None, limit: str | None) -> None:
     """Say what is wrong with this machine, and with the hosts of INVENTORY, and the command that fixes each.
 
     It looks at what keeps deploys and services from working, from SSH keys to instances' logs; `check` proves much
-    more of a host that is reached. Nothing is changed. Exit status 0: nothing is wrong. 1: something is. 3: a host
-    cannot be reached.
+    more of a host that is reached. Without INVENTORY it looks at this machine alone; of one that is refused it says
+    why, and goes on with what can be read. Nothing is changed. Exit status 0: nothing is wrong. 1: something is.
+    2: INVENTORY is refused. 3: a host cannot be reached.
     Example: rigwright doctor ~/boxes/rig.py
     """
-    hosts = named(inventory, limit)
-    rigs = {name: rig_of(name, data.get("rig")) for name, data in hosts.items()}
+    hosts, rigs, refused = _declared(inventory, limit) if inventory else ({}, {}, [])
+    for text in refused:
+        say(as_given(text, click.get_current_context()), err=True)
     wrong = list(_here(hosts, rigs))
     _say("this machine", wrong)
     # pyinfra's gevent, which nothing before this needs
@@ -62,23 +66,48 @@ def doctor(inventory: str, limit: str | None) -> None:
 
     away: dict[str, list[Finding]] = {}
     for name, data in hosts.items():
-        if found := _contact(inventory, name, data, meet):
+        if found := _contact(str(inventory), name, data, meet):
             away[name] = [found]
-    reached = [name for name in hosts if name not in away]
-    found_boxes, gone = boxes(inventory, ",".join(reached)) if reached else ([], [])
+    met = [name for name in hosts if name not in away]
+    found_boxes, faulty, gone, _ = reached(str(inventory), ",".join(met)) if met else ([], [], {}, [])
     for name in gone:
         user, place = _target(name, hosts[name])
         away[name] = [Finding(f"SSH login as {user} is refused", f"ssh-copy-id {place}")]
     for name, one in away.items():
         _say(name, one)
-    seen = dict(
-        zip([box.name for box in found_boxes], each(found_boxes, lambda box: _there(inventory, box)), strict=True)
-    )
+    each_found = each(found_boxes, lambda box: _there(str(inventory), box))
+    seen = dict(zip([box.name for box in found_boxes], each_found, strict=True))
+    seen |= {one.name: _unread(one) for one in faulty}
     for name, found_there in seen.items():
         _say(name, found_there)
     if away:
         sys.exit(3)
+    if refused:
+        sys.exit(2)
     sys.exit(1 if wrong or any(seen.values()) else 0)
+
+
+def _declared(inventory: str, limit: str | None) -> tuple[Mapping[str, dict[str, Any]], dict[str, Rig], list[str]]:
+    """The hosts of an inventory with their data, the rigs of those that can be read, and why it is refused, if it is.
+
+    Raises:
+        click.UsageError: there is no host of that limit.
+    """
+    rigs: dict[str, Rig] = {}
+    with tolerating() as wrong:
+        try:
+            hosts = named(inventory, limit)
+        except click.UsageError:
+            raise
+        except click.ClickException as error:
+            return {}, {}, [error.message]
+        problems = []
+        for name, data in hosts.items():
+            try:
+                rigs[name] = load(data.get("rig"))
+            except Invalid as error:
+                problems += error.problems
+    return hosts, rigs, [str(one) for one in sorted({*wrong, *problems})]
 
 
 def _say(where: str, found: list[Finding]) -> None:
@@ -106,8 +135,9 @@ def _here(hosts: Mapping[str, Mapping[str, Any]], rigs: Mapping[str, Rig]) -> It
         yield Finding(f"no SSH agent answers at SSH_AUTH_SOCK={agent}", 'eval "$(ssh-agent)" && ssh-add')
     elif not agent and not any((home / one).exists() for one in NAMED_AS_IDS):
         lacking = [name for name, data in hosts.items() if not data.get("ssh_key")]
-        if lacking:
-            what = f"no SSH key to log in with: no agent, none in {home}, and no ssh_key of {', '.join(lacking)}"
+        if lacking or not hosts:
+            what = f"no SSH key to log in with: no agent, none in {home}"
+            what += f", and no ssh_key of {', '.join(lacking)}" if lacking else ""
             yield Finding(what, "ssh-keygen -t ed25519, then ssh-copy-id to each box")
     for what, cure in exposed(rigs.values()).items():
         yield Finding(what, cure)
@@ -151,7 +181,17 @@ def _there(inventory: str, box: Box) -> list[Finding]:
         return [Finding(f"it does not answer as it should: {getattr(error, 'message', error)}")]
 
 
-def _root(box: Box) -> Finding | None:
+def _unread(host: Faulty) -> list[Finding]:
+    """What is wrong with a host that lets us in and of which it is not known what it is to be."""
+    try:
+        found = _root(host)
+    except root.Gone as error:
+        found = Finding(f"it does not answer as it should: {error}")
+    rest = Finding("its declaration is refused: what it serves was not looked at")
+    return [found, rest] if found else [rest]
+
+
+def _root(box: Box | Faulty) -> Finding | None:
     """Why commands are not root's there."""
     try:
         found = root.run(box.target, "id -u", limit=60).lines

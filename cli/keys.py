@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from checks.looking import Gone, each
 from checks.results import STATUS
+from cli.calling import Listed
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import lacking
 from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of, refuse_vanished
@@ -30,7 +31,7 @@ NAME = click.argument("name", callback=lambda _, __, value: _name(value))
 NO_HOSTS = click.option("--no-hosts", is_flag=True, help="Only write the file; hosts get it with the next deploy.")
 
 
-class Behind(click.Group):
+class Behind(Listed):
     """A group whose commands stand behind an argument; each tells of itself without one, too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ import pprint
 import click
 from pydantic import TypeAdapter, ValidationError
 
+from cli.calling import Listed
 from lab import images
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
@@ -15,7 +16,7 @@ from lab.machine import Unsupported
 from rigwright.types import PciId
 
 
-@click.group()
+@click.group(cls=Listed)
 @click.option("--name", default="lab", show_default=True, help="Lab name; several can be up at once.")
 @click.pass_context
 def lab(context: click.Context, name: str) -> None:

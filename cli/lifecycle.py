@@ -7,7 +7,7 @@ import shlex
 import click
 
 from checks.looking import Box, Rigs, boxes, each
-from cli import interrupts
+from cli import completing, interrupts
 from cli.calling import called
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import leave
@@ -18,7 +18,7 @@ from rigwright.serving.by_hand import Outcome, Verb
 from roles import root
 from roles.deploy_lock import holder
 
-INSTANCES = click.argument("instances", nargs=-1, metavar="INSTANCE...")
+INSTANCES = click.argument("instances", nargs=-1, metavar="INSTANCE...", shell_complete=completing.instances)
 ALL = click.option("--all", "every", is_flag=True, help="All instances of these hosts.")
 SLACK = 120.0  # seconds for systemd itself
 

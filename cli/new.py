@@ -9,7 +9,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from cli.calling import called
+from cli.calling import Listed, called
 from cli.declared import INVENTORY
 from cli.tables import say
 from rigwright.declaration import scaffold
@@ -19,7 +19,7 @@ from rigwright.problems import Invalid, unknown
 from rigwright.types import CatalogName, VariantName
 
 
-@click.group()
+@click.group(cls=Listed)
 def new() -> None:
     """Write a model or a variant into the catalogue beside an inventory."""
 

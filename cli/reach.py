@@ -13,7 +13,7 @@ from gevent.server import StreamServer
 from paramiko import Channel
 
 from checks.looking import Box, Rigs, alone, boxes, each
-from cli import interrupts, terminal
+from cli import completing, interrupts, terminal
 from cli.asked import Runs
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import Unreached, leave
@@ -120,7 +120,7 @@ def of_instance(inventory: str, name: str | None) -> tuple[Callable[[Rigs], obje
 
 @click.command()
 @INVENTORY
-@click.argument("instance", required=False)
+@click.argument("instance", required=False, shell_complete=completing.instances)
 @click.option("--port", type=click.IntRange(1, 65535), help="The port here; the instance's own without it.")
 @LIMIT
 def tunnel(inventory: str, instance: str | None, port: int | None, limit: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -72,12 +73,20 @@ def _checked(inventory: str, limit: str | None) -> Report:
     Raises:
         Refused: they do not run.
     """
-    command = [sys.executable, "-m", "cli", "check", inventory, "--json", *([f"--limit={limit}"] if limit else [])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=None)
+    limits = [f"--limit={limit}"] if limit else []
+    command = [sys.executable, "-m", "cli", "check", inventory, "--json", *limits]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         return TypeAdapter(Report).validate_json(done.stdout)
     except ValidationError:
-        raise Refused(f"the checks did not run: {done.stderr.strip()[-2000:]}") from None
+        why = done.stderr.strip().removeprefix("Error: ")[-2000:] or _silent(done.returncode)
+        line = shlex.join(["check", inventory, *limits])
+        raise Refused(f"the checks did not run: {why}\n`rigwright {line}` says more") from None
+
+
+def _silent(status: int) -> str:
+    ended = f"by signal {-status}" if status < 0 else f"with status {status}"
+    return f"they ended {ended} and said nothing"
 
 
 def shipped() -> page.Shipped:

@@ -179,20 +179,23 @@ def _end(
     bad = {name: one for name, one in sorted(hosts.items()) if name not in fine}
     if not bad:
         return
-    lines = [f"{name}: {_told(one, serving.get(name, ''), wrong, touched)}" for name, one in bad.items()]
+    alone = len(hosts) == 1
+    lines = [f"{name}: {_told(one, serving.get(name, ''), wrong, touched, alone)}" for name, one in bad.items()]
     where = f"on {len(bad)} of {len(hosts)} hosts" if len(hosts) > 1 else f"on {next(iter(bad))}"
     text = f"{verb} failed {where}"
     if len(bad) == 1:
-        text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if len(hosts) == 1 else lines[0]}"
+        text += f": {lines[0].removeprefix(f'{next(iter(bad))}: ') if alone else lines[0]}"
     else:
         text += "".join(f"\n  {line}" for line in lines)
     raise (Unreached if any(one.unreached for one in bad.values()) else Failed)(text)
 
 
-def _told(one: Host, serving: str, wrong: str, touched: bool) -> str:
+def _told(one: Host, serving: str, wrong: str, touched: bool, alone: bool) -> str:
     serves = f". {serving[:1].upper()}{serving[1:]}" if serving else ""
     if one.unreached:
-        return f"cannot be reached: {one.unreached}. Nothing was done there; {AGAIN} once it answers"
+        # of several, each was said with its reason as soon as that was known
+        why = f"cannot be reached: {one.unreached}" if alone else "cannot be reached"
+        return f"{why}. Nothing was done there; {AGAIN} once it answers"
     refused = [line for line in one.errors if line.startswith("refused: ")]
     if refused and not one.step:
         more = f" (and {len(refused) - 1} more, above)" if refused[1:] else ""

@@ -13,7 +13,7 @@ from gevent.queue import Queue
 
 from checks.looking import Box, Rigs, boxes, each
 from checks.results import STATUS
-from cli import interrupts
+from cli import completing, interrupts
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import absent, leave
 from cli.tables import say, show
@@ -74,7 +74,7 @@ def generations(inventory: str, limit: str | None, as_json: bool) -> None:
 @click.command()
 @INVENTORY
 @LIMIT
-@click.option("--instance", help="Only this instance.")
+@click.option("--instance", help="Only this instance.", shell_complete=completing.instances)
 @click.option("--lines", "-n", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Last lines.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
 def logs(inventory: str, limit: str | None, instance: str | None, lines: int, follow: bool) -> None:

@@ -170,7 +170,7 @@ def _word(process: Process | None) -> str:
     return process.state if process.state in ("active", "inactive", "failed") else f"{process.state} ({process.sub})"
 
 
-def _reached(inventory: str, limit: str | None) -> tuple[list[Box], list[Faulty], Gone, list[Problem]]:
+def reached(inventory: str, limit: str | None) -> tuple[list[Box], list[Faulty], Gone, list[Problem]]:
     """Hosts whose declaration can be read, those whose cannot, those out of reach, and what is wrong.
 
     Raises:
@@ -205,7 +205,7 @@ def status(inventory: str, limit: str | None, as_json: bool) -> None:
     is not. 2: the inventory is refused. 3: a host cannot be reached. `rigwright health` says more of each instance,
     and `rigwright check` proves more.
     """
-    boxes, faulty, gone, problems = _reached(inventory, limit)
+    boxes, faulty, gone, problems = reached(inventory, limit)
     seen = [*each(boxes, _status), *map(_undeclared, faulty)]
     seen += [Status(name, False, away(why)) for name, why in gone.items()]
     if as_json:

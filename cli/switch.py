@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from checks.looking import Box, boxes
+from cli import completing
 from cli.clients import Door, Interrupt
 from cli.declared import INVENTORY, LIMIT, named, whole
 from cli.ending import Failed, Unreached, leave
@@ -38,8 +39,8 @@ COLUMNS = ("variant", "cards", "context", "evidence", "")
 
 @click.command()
 @INVENTORY
-@click.argument("instance")
-@click.argument("variant", metavar="[ENGINE/NAME]", required=False)
+@click.argument("instance", shell_complete=completing.instances)
+@click.argument("variant", metavar="[ENGINE/NAME]", required=False, shell_complete=completing.variants)
 @LIMIT
 @click.option("--once", is_flag=True, help="Leave INVENTORY as it is: the next deploy serves what it declares again.")
 @click.option("--list", "listing", is_flag=True, help="Which variants it could serve, and which one it does.")

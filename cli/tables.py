@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 from unicodedata import combining, east_asian_width
 
@@ -37,16 +38,18 @@ NUMBERS = (
     *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
     *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )
+NARROW = 16  # columns that a cell keeps at least where it is broken
 WIDTH = 200  # columns, where the output is no terminal
 
 
-def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH) -> None:
+def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WIDTH, broken: str = "") -> None:
     """Print rows under their columns, without columns that are empty; where they are too wide, a line a cell.
 
     Args:
         columns: Their titles.
         rows: As many cells each, or fewer.
         width: Columns of text where the output is no terminal.
+        broken: The column whose cells may be broken between words, where that is enough.
     """
     whole = [tuple(map(printable, (*row, *[""] * (len(columns) - len(row))))) for row in rows]
     kept = [number for number in range(len(columns)) if not whole or any(row[number].strip() for row in whole)]
@@ -54,6 +57,12 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
     cells = [tuple(row[number] for number in kept) for row in whole]
     widths = [max(map(_width, texts)) for texts in zip(titles, *cells, strict=True)]
     wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
+    over = sum(widths) + 2 * (len(widths) - 1) - wide
+    if over > 0 and broken in titles and widths[titles.index(broken)] - over >= NARROW:
+        cells = [
+            part for row in cells for part in _parts(row, titles.index(broken), widths[titles.index(broken)] - over)
+        ]
+        widths = [max(map(_width, texts)) for texts in zip(titles, *cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > wide:
         _records(titles, cells, wide)
         return
@@ -64,6 +73,14 @@ def show(columns: tuple[str, ...], rows: list[tuple[str, ...]], width: int = WID
         ]
         line = "  ".join(filled).rstrip()
         click.echo(styled(line, bold=True) if number == 0 else line)
+
+
+def _parts(row: tuple[str, ...], at: int, room: int) -> Iterator[tuple[str, ...]]:
+    """A row as several, of which the further ones have the rest of one cell."""
+    first, *more = _lines(row[at].strip(), room) or [""]
+    yield (*row[:at], first, *row[at + 1 :])
+    for text in more:
+        yield (*[""] * at, text, *[""] * (len(row) - at - 1))
 
 
 def _records(columns: tuple[str, ...], rows: list[tuple[str, ...]], wide: int) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from threading import Thread
 
 import click
@@ -103,7 +104,12 @@ def table() -> list[tuple[str, str, str, str]]:
     return [(name, stage.what, stage.long, stage.needs) for name, stage in EVERY.items()]
 
 
-_ROWS = "\n".join(f"{name:5}  {what}\n       {long}; needs {needs}" for name, what, long, needs in table())
+_ROWS = "\n".join(
+    line
+    for name, what, long, needs in table()
+    for text, lead in ((what, f"{name:5}  "), (f"{long}; needs {needs}", " " * 7))
+    for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 7)  # the help indents them by two
+)
 HELP = f"""Run the project's own tests: lint, types, unit and hosts, or the stages that are named.
 
 `test all` is everything but the proofs, {_PROOFS}, which are asked for by name; `test all unit` is all of

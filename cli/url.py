@@ -6,6 +6,7 @@ import shlex
 
 import click
 
+from cli import completing
 from cli.calling import spelt
 from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
 from cli.tables import say, show
@@ -38,7 +39,7 @@ def ways_of(inventory: str, limit: str | None, model: str | None) -> dict[Way, R
 
 @click.command()
 @INVENTORY
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=completing.instances)
 @click.option("--for", "client", type=Word([*CLIENTS]), help="Print configuration for this client.")
 @LIMIT
 def url(inventory: str, model: str | None, client: str | None, limit: str | None) -> None:

@@ -127,4 +127,4 @@ def _show(rows: list[dict[str, Any]], asked: bool) -> None:
             )
             for row in found
         ]
-        show(COLUMNS, cells)
+        show(COLUMNS, cells, broken="for")

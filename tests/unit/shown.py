@@ -83,7 +83,7 @@ def _rolled_back() -> str:
     found = Served(generations=generations, current=1)
     with terminal() as printed:
         table(seen)
-        for line in lines(seen, "~/boxes/rig.py"):
+        for line in lines(seen, "boxes/rig.py"):
             paragraph(line)
         click.echo()
         with (

@@ -16,6 +16,7 @@ from cli import VERBS, main
 from cli.calling import VARIABLE, called, spelt
 from rigwright.inventory import ROOT
 from tests.unit.samples import Box, entry
+from tests.unit.terminal import on_terminal
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,15 @@ def test_what_checks_refuse_names_it_so_too() -> None:
     assert "`./rig lock " in done.stderr
 
 
+def test_what_checks_refuse_of_their_options_is_said_like_any_refusal(box: Box) -> None:
+    one = entry(ssh_hostname="127.0.0.1", ssh_port=1)
+    box.write("rig.py", f"from rigwright.inventory import hosts\nrigs = hosts({{'box': {one!r}}})\n")
+    command = [sys.executable, "-m", "cli", "check", str(box.inventory), "--only", "S999"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith('Error: --only: there is no check "S999"; did you mean ')
+
+
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="`rig` would prepare its own environment")
 @pytest.mark.parametrize("verb", ["validate", "check"])
 def test_refusals_have_an_inventorys_path_as_it_was_typed(tmp_path: Path, verb: str) -> None:
@@ -77,6 +87,21 @@ def test_refusals_have_an_inventorys_path_as_it_was_typed(tmp_path: Path, verb: 
     assert first.startswith("in/my rig.py: ")
     assert first.endswith("run `rigwright lock 'in/my rig.py'`")
     assert str(box.folder) not in first
+
+
+@pytest.mark.parametrize("words", [["test", "--help"], ["check", "--explain", "S01"], ["variants"]])
+def test_a_terminal_of_eighty_columns_has_room_for_it(words: list[str]) -> None:
+    status, said = on_terminal([sys.executable, "-m", "cli", *words], os.environ)
+    lines = click.unstyle(said).splitlines()
+    assert (status, [line for line in lines if len(line) > 80]) == (0, [])
+    assert len(lines) < 100
+
+
+@pytest.mark.parametrize("words", [[], ["keys"], ["bench"], ["new"], ["lab"]])
+def test_a_list_of_verbs_has_whole_sentences(words: list[str]) -> None:
+    usage, *lines = CliRunner().invoke(main, [*words, "--help"]).output.splitlines()
+    assert usage.startswith("Usage: ")
+    assert [line for line in lines if line.endswith("...")] == []
 
 
 def test_the_script_says_how_it_was_called(tmp_path: Path) -> None:
@@ -136,3 +161,25 @@ def test_verbs_options_and_files_are_completed() -> None:
     assert complete("re") == ["plain,render", "plain,remove", "plain,restart", "plain,report"]
     assert "plain,--limit" in complete("status", "--l")
     assert complete("validate", "inv") == ["file,inv"]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["status", "{}", "--limit", "b"], ["box"]),
+        (["status", "{}", "--limit", "other,b"], ["other,box"]),
+        (["restart", "{}", "c"], ["chat", "code"]),
+        (["logs", "{}", "--instance", "ch"], ["chat"]),
+        (["switch", "{}", "chat", "llamacpp/tw"], ["llamacpp/two"]),
+        (["check", "--only", "S01,B0"], ["S01,B01", "S01,B02", "S01,B03", "S01,B04"]),
+    ],
+)
+def test_names_of_an_inventory_are_completed(box: Box, words: list[str], names: list[str]) -> None:
+    text = f"from rigwright.inventory import hosts\nprint('noise')\nrigs = hosts({{'box': {entry()!r}}})\n"
+    box.write("rig.py", text)
+    assert complete(*(word.format(box.inventory) for word in words)) == [f"plain,{name}" for name in names]
+
+
+def test_nothing_is_completed_of_an_inventory_that_is_no_program(box: Box) -> None:
+    box.write("rig.py", "rigs = hosts(")
+    assert complete("status", str(box.inventory), "--limit", "b") == []

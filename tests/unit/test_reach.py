@@ -112,6 +112,29 @@ def test_a_doctor_names_what_keeps_commands_from_being_roots(verb: Verb, host: S
     assert 'fix: put "_sudo": True among its keys' in verb("doctor", "{}").stdout
 
 
+def test_a_doctor_goes_on_with_an_inventory_that_is_refused(verb: Verb, host: Sshd) -> None:
+    host.program("id", "echo 1000")
+    done = verb("doctor", "{}", instances=chat(variant="llamacpp/cpuu"))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert 'did you mean "llamacpp/cpu"?' in done.stderr
+    assert "this machine: " in done.stdout
+    assert 'fix: put "_sudo": True among its keys' in done.stdout
+    assert "box: its declaration is refused: what it serves was not looked at" in done.stdout
+
+
+def test_a_doctor_looks_at_this_machine_where_an_inventory_is_no_program(verb: Verb, box: Box, host: Sshd) -> None:
+    done = verb("doctor", str(box.write("broken.py", "rigs = hosts(")))
+    assert (done.returncode, host.logins) == (2, 0)
+    assert "broken.py: " in done.stderr
+    assert done.stdout.startswith("this machine: ")
+
+
+def test_a_doctor_without_an_inventory_looks_at_this_machine_alone(verb: Verb, host: Sshd) -> None:
+    done = verb("doctor")
+    assert (done.returncode in (0, 1), done.stderr, host.logins) == (True, "", 0)
+    assert {line.partition(":")[0] for line in done.stdout.splitlines() if line[0] != " "} == {"this machine"}
+
+
 def test_a_doctor_names_secrets_that_others_can_read(verb: Verb, box: Box, host: Sshd) -> None:
     host.program("id", "echo 1000")
     box.write("chat.key", "0123456789abcdef\n").chmod(0o644)

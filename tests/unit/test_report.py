@@ -240,9 +240,21 @@ def test_a_host_out_of_reach_is_on_it_and_in_the_exit_status(telling: Telling) -
     assert CANARY not in done.output
 
 
-def test_checks_that_do_not_run_are_refused(telling: Telling, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("status", "complaint", "why"),
+    [
+        (2, "Error: rig.py: no hosts\n", "rig.py: no hosts"),
+        (1, "", "they ended with status 1 and said nothing"),
+        (-9, "\n", "they ended by signal 9 and said nothing"),
+    ],
+)
+def test_checks_that_do_not_run_are_refused_with_the_reason(
+    telling: Telling, monkeypatch: pytest.MonkeyPatch, status: int, complaint: str, why: str
+) -> None:
     telling()
-    done = subprocess.CompletedProcess([], 2, "", "Error: rig.py: no hosts\n")
+    done = subprocess.CompletedProcess([], status, "", complaint)
     monkeypatch.setattr(verb, "subprocess", type("P", (), {"run": lambda *_, **__: done}))
     said = CliRunner().invoke(main, ["report", __file__])
-    assert (said.exit_code, "no hosts" in said.output) == (2, True)
+    assert said.exit_code == 2
+    more = f"`rigwright check {__file__}` says more"
+    assert said.output.endswith(f"Error: the checks did not run: {why}\n{more}\n")

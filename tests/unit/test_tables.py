@@ -120,3 +120,18 @@ def test_prose_is_broken_between_words_on_a_terminal_alone(text: str, said: list
     assert (status, lines) == (0, [line.rstrip() for line in said] * 2)
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == done.stderr == f"{text}\n"
+
+
+def test_a_cell_that_may_be_broken_is_before_a_line_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    row = ("llamacpp/x", "context, documents, agents, code", "1 x 4096")
+    tables.show(("variant", "for", "context"), [row, ("y", "", "z")], 40, broken="for")
+    assert capsys.readouterr().out.splitlines() == [
+        "variant     for                 context",
+        "llamacpp/x  context,            1 x 4096",
+        "            documents, agents,",
+        "            code",
+        "y                               z",
+    ]
+    # no cell is narrower than a word or two
+    tables.show(("variant", "for", "context"), [row], 25, broken="for")
+    assert capsys.readouterr().out.splitlines()[0] == "llamacpp/x"
