@@ -206,7 +206,7 @@ def _uv(world: World, host: Host, rows: Sequence[Artefact]) -> float:
     """Seconds of it in an environment of this Python. It ends, as ours does, once all is on the disk."""
     wheels = [row for row in rows if row.kind == "wheel"]
     asked = "".join(f"{row.name}=={row.version} --hash=sha256:{row.sha256}\n" for row in wheels)
-    peer = host.run(f"mktemp -d {AWAY}.XXXXXX").strip()
+    peer = shlex.quote(host.run(f"mktemp -d {AWAY}.XXXXXX").strip())
     host.run(f"printf %s {shlex.quote(asked)} > {peer}/asked.txt")
     uv = shlex.quote(host.run("ls -d /opt/rigwright/installers-*/bin/uv").split()[0])
     host.run(f"{uv} --no-config venv -q --python {ENGINES}/bench-*/env/bin/python {peer}/env 2>&1")

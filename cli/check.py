@@ -11,6 +11,7 @@ import click
 from checks import SEVERITIES
 from cli import completing, quick
 from cli.declared import LIMIT, InventoryFile, Word
+from cli.ending import Refused
 from cli.tables import paragraph, say
 from rigwright.problems import unknown
 
@@ -85,7 +86,7 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
     """Refuse ids that no check has before a host is reached; pytest itself would know only after.
 
     Raises:
-        click.UsageError: there is one.
+        Refused: there is one.
     """
     from checks.catalogue import every
     from checks.frame import IDENTIFIER, identifiers
@@ -96,4 +97,4 @@ def _refuse_unknown(inventory: str, only: tuple[str, ...]) -> None:
         for path in (Path(inventory).absolute().parent / OWN).rglob("*.py"):
             known.update(IDENTIFIER.findall(path.read_text(errors="replace")))
     if wrong := sorted(identifiers(only) - known):
-        raise click.UsageError("\n".join(f"--only: {unknown('check', one, known)}" for one in wrong))
+        raise Refused("\n".join(f"--only: {unknown('check', one, known)}" for one in wrong))

@@ -104,7 +104,7 @@ def test_nothing_is_asked_of_or_done_to_a_host_out_of_reach(
     assert (ended.exit_code, done) == (3, ["box"]), ended.output
     before, _, after = ended.output.partition("Remove ")
     assert "away: cannot be reached: no answer" in before
-    assert "from box?" in after
+    assert "on box?" in after
     assert "not reached, and left as they are: away" in after
 
 
