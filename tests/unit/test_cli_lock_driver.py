@@ -208,7 +208,7 @@ def test_a_key_that_is_gone_or_changed_is_refused_and_written_anew(drivers: Driv
     path = drivers.folder / "locks" / f"{NAME}.asc"
     whole = drivers.kept
     for change, said in (
-        (path.unlink, "is locked, and is not a file"),
+        (path.unlink, "is locked, and does not exist"),
         (lambda: path.write_text("other"), "is not the locked key"),
     ):
         change()

@@ -127,7 +127,7 @@ def test_a_managed_rig_whose_driver_is_not_locked_as_asked_is_refused(
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [(None, "is locked, and is not a file"), ("other", "is not the locked key")],
+    [(None, "is locked, and does not exist"), ("other", "is not the locked key")],
 )
 def test_a_lock_whose_key_is_gone_or_changed_is_refused(box: Box, key: str | None, said: str) -> None:
     path = written(box, ROWS, key)
