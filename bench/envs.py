@@ -50,9 +50,10 @@ as on nobody's box, writing one takes longer.
 """
 NICE = 5
 """The priority of our jobs."""
-FORGET = (
-    f"into=$(mktemp -d {AWAY}.XXXXXX); for one in {ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* "
-    '/var/lib/rigwright/weights/*; do if [ -e "$one" ]; then mv "$one" "$into"; fi; done'
+MADE = f"{ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* /var/lib/rigwright/weights/*"
+FORGET = f"rm -rf {MADE} {AWAY}.*"
+SET_ASIDE = (
+    f'into=$(mktemp -d {AWAY}.XXXXXX); for one in {MADE}; do if [ -e "$one" ]; then mv "$one" "$into"; fi; done'
 )
 
 
@@ -194,7 +195,7 @@ def _made(
         say(f"uv alone, run {run + 1}")
         whole.theirs.append(_uv(world, host, rows))
         say(f"a deploy, run {run + 1}")
-        host.run(FORGET)
+        host.run(SET_ASIDE)
         whole.ours.append(deploy(inventory))
     yield whole
     part = Row("of it putting together, judging, trying", "", "")
