@@ -52,9 +52,7 @@ NICE = 5
 """The priority of our jobs."""
 MADE = f"{ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* /var/lib/rigwright/weights/*"
 FORGET = f"rm -rf {MADE} {AWAY}.*"
-SET_ASIDE = (
-    f'into=$(mktemp -d {AWAY}.XXXXXX); for one in {MADE}; do if [ -e "$one" ]; then mv "$one" "$into"; fi; done'
-)
+SET_ASIDE = f'into=$(mktemp -d {AWAY}.XXXXXX); for one in {MADE}; do if [ -e "$one" ]; then mv "$one" "$into"; fi; done'
 
 
 class NotMeasured(Exception):
