@@ -1,5 +1,5 @@
-"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. What it is to be, both are
-told by the domain.
+"""Checks: assert one aspect of a rig from outside, never by asking the role that made it so. What the rig should
+be, the domain works out for both.
 
 `rigwright check INVENTORY` runs them on every host of an inventory; `pytest checks --inventory INVENTORY` does too.
 """

@@ -112,7 +112,7 @@ class Look:
         self.began = time.time()
         self.state, targets = load_inventory(inventory, limit)
         for name, target in targets.items():
-            for problem in foreign(target.data.get("rig")):
+            if problem := foreign(target.data.get("rig")):
                 raise UnknownHost(f"{name}: {problem}")
         self.hosts: Mapping[str, Seen] = {name: Seen(target, deep) for name, target in targets.items()}
         self.last = 0.0

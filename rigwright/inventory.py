@@ -235,11 +235,11 @@ def layers(inventory: Path, noun: str) -> list[Path]:
     return [ours, beside] if beside.is_dir() and beside != ours else [ours]
 
 
-def foreign(data: Any) -> list[Problem]:
+def foreign(data: Any) -> Problem | None:
     """What is wrong with host data that `hosts` has not made."""
     if isinstance(data, dict) and {"name", "inventory", "entry"} == set(data) - {"watched"}:
-        return []
-    return [Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")]
+        return None
+    return Problem("host data", "rig", "was not made by rigwright.inventory.hosts(); was it overridden?")
 
 
 def load(data: Any) -> Rig:
@@ -248,8 +248,8 @@ def load(data: Any) -> Rig:
     Raises:
         Invalid: with every mistake in it.
     """
-    if wrong_ := foreign(data):
-        raise Invalid(wrong_)
+    if problem := foreign(data):
+        raise Invalid([problem])
     inventory = Path(str(data["inventory"]))
     name, entry = str(data["name"]), data["entry"]
     problems: list[Problem] = []
