@@ -11,21 +11,32 @@ removed again.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import mmap
 import os
 import socket
+import struct
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 # It stops nobody, and ends with who has asked (ptrace(2))
 PTRACE_SEIZE = 0x4206
 PATIENCE = 1.0  # seconds; what is not there refuses at once, what drops packets never answers
-FAMILIES = ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "AF_ALG", "AF_BLUETOOTH")
-RAW = {int(socket.AF_NETLINK), int(socket.AF_PACKET)}
+FAMILIES = 46  # AF_MAX (linux/socket.h, 6.18); the kernel says EAFNOSUPPORT to numbers that are none
+# A type of sockets that no family has, below SOCK_TYPE_MASK (linux/net.h): the kernel says EINVAL to it once a filter
+# has let the call pass, and before it loads a module for the family
+NO_TYPE = 11
+# Of all architectures but Alpha (asm-generic/unistd.h)
+IO_URING_SETUP, IO_URING_ENTER, IO_URING_REGISTER = 425, 426, 427
+# linux/io_uring.h; OP_SOCKET came with 5.19
+IORING_REGISTER_PROBE, IORING_OP_SOCKET, IORING_ENTER_GETEVENTS = 8, 45, 1
+IORING_OFF_CQ_RING, IORING_OFF_SQES = 0x8000000, 0x10000000
+IO_URING_OP_SUPPORTED = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -74,14 +85,88 @@ def processes(pids: Iterable[int]) -> list[str]:
     return found + [f"can read {path}" for path in paths if came_through(read, path)]
 
 
-def opened(family: int) -> None:
-    """Open a socket of a family.
+def is_refused(family: int) -> bool:
+    """Whether a filter refuses sockets of a family: the kernel itself does not get as far as opening one."""
+    number = LIBC.socket(family, NO_TYPE, 0)
+    if number >= 0:
+        os.close(number)
+        return False
+    return ctypes.get_errno() != errno.EINVAL
 
-    Raises:
-        OSError: it was refused.
-    """
-    kind = socket.SOCK_RAW if family in RAW else socket.SOCK_STREAM
-    socket.socket(family, kind).close()
+
+def format_families(families: Sequence[int]) -> str:
+    """Names of families of sockets, as the standard library has them; the first ten."""
+    names = {int(one): one.name for one in socket.AddressFamily}
+    more = f" and {len(families) - 10} more families" if len(families) > 10 else ""
+    return ", ".join(names.get(one, f"family {one}") for one in families[:10]) + more
+
+
+class Ring:
+    """An io_uring of one entry (io_uring_setup(2)), by system calls alone: who may make one gets past a filter."""
+
+    def __init__(self) -> None:
+        """Set one up.
+
+        Raises:
+            OSError: it was refused, or the kernel has none.
+        """
+        # struct io_uring_params: 10 words, and two structs of 10 words each with offsets of the rings' parts
+        self._params = (ctypes.c_uint32 * 30)()
+        self.file = LIBC.syscall(IO_URING_SETUP, 1, self._params)
+        call(self.file)
+
+    def close(self) -> None:
+        """Give it back."""
+        os.close(self.file)
+
+    def has_sockets(self) -> bool:
+        """Whether the kernel's io_uring opens sockets: its probe says so (io_uring_register(2))."""
+        probe = (ctypes.c_uint8 * (16 + 8 * 256))()
+        if LIBC.syscall(IO_URING_REGISTER, self.file, IORING_REGISTER_PROBE, probe, 256) < 0:
+            return False
+        at = 16 + 8 * IORING_OP_SOCKET  # struct io_uring_probe_op: op, resv, flags of two bytes, resv2
+        return bool(probe[at + 2] & IO_URING_OP_SUPPORTED)
+
+    def refuses(self, family: int) -> bool:
+        """Whether it refuses sockets of a family, as `is_refused` says it of socket(2).
+
+        Raises:
+            OSError: it takes no requests.
+        """
+        entries, done = self._params[0], self._params[1]
+        (_, tail, mask, _, _, _, array, *_), (done_head, done_tail, done_mask, _, _, cqes, *_) = (
+            self._params[10:20],
+            self._params[20:30],
+        )
+        with (
+            mmap.mmap(self.file, array + 4 * entries) as requests,
+            mmap.mmap(self.file, cqes + 16 * done, offset=IORING_OFF_CQ_RING) as answers,
+            mmap.mmap(self.file, 64 * entries, offset=IORING_OFF_SQES) as bodies,
+        ):
+            (at,) = struct.unpack_from("I", requests, tail)
+            slot = at & struct.unpack_from("I", requests, mask)[0]
+            # opcode, flags, ioprio, fd (family), off (type), addr, len (protocol), rw_flags, user_data
+            struct.pack_into("BBHiQQIIQ24x", bodies, 64 * slot, IORING_OP_SOCKET, 0, 0, family, NO_TYPE, 0, 0, 0, 1)
+            struct.pack_into("I", requests, array + 4 * slot, slot)
+            struct.pack_into("I", requests, tail, at + 1)
+            call(LIBC.syscall(IO_URING_ENTER, self.file, 1, 1, IORING_ENTER_GETEVENTS, None, 0))
+            (last,) = struct.unpack_from("I", answers, done_tail)
+            place = cqes + 16 * ((last - 1) & struct.unpack_from("I", answers, done_mask)[0])
+            _, result, _ = struct.unpack_from("QiI", answers, place)
+            struct.pack_into("I", answers, done_head, last)
+        if result >= 0:
+            os.close(result)
+        return result < 0 and -result != errno.EINVAL
+
+
+def sockets_by_ring(families: Iterable[int]) -> list[str]:
+    """Families of sockets that it can open by io_uring, which no unit of ours may use at all."""
+    try:
+        with closing(Ring()) as ring:
+            found = [one for one in families if not ring.refuses(one)] if ring.has_sockets() else []
+    except OSError:
+        return []
+    return ["can use io_uring", *([f"can open sockets of {format_families(found)} by io_uring"] if found else [])]
 
 
 def connected(family: int, address: tuple[str, int] | str) -> None:
@@ -125,11 +210,13 @@ def network(
         allowed: Families of sockets that it may open.
         host: The host's network namespace.
     """
-    names = [name for name in FAMILIES if hasattr(socket, name) and name not in allowed]
-    families = {name: int(getattr(socket, name)) for name in names}
+    mine = {int(getattr(socket, name)) for name in allowed}
+    families = [one for one in range(FAMILIES) if one not in mine]
+    reached = [one for one in families if not is_refused(one)]
     shared = str(Path("/proc/self/ns/net").readlink()) == host
     listens = shared or "AF_INET" not in allowed
-    found = [f"can open sockets of {name}" for name, family in families.items() if came_through(opened, family)]
+    found = [f"can open sockets of {format_families(reached)}"] if reached else []
+    found += sockets_by_ring(families)
     found += ["is in the host's network"] if shared else [f"has the interface {name}" for name in interfaces()]
     for address in addresses:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

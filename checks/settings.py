@@ -184,12 +184,17 @@ def _parts(prop: str, value: str) -> list[str]:
 
 
 def _filter(lines: list[str], calls: Mapping[str, frozenset[str]]) -> str:
-    """What is allowed: a line allows what it names, one that begins with `~` takes that back."""
-    allowed: set[str] = set()
+    """What is allowed: a line allows what it names, one that begins with `~` takes that back.
+
+    Of a filter whose first line begins with `~`, which forbids and allows all else: what is forbidden, after a `~`.
+    """
+    forbids = bool(lines) and lines[0].startswith("~")
+    listed: set[str] = set()
     for line in lines:
         named = {call for name in line.removeprefix("~").split() for call in calls.get(name, {name})}
-        allowed = allowed - named if line.startswith("~") else allowed | named
-    return " ".join(sorted(allowed))
+        listed = listed | named if line.startswith("~") is forbids else listed - named
+    first, *rest = sorted(listed) or [""]
+    return canonical("SystemCallFilter", " ".join([f"~{first}" if forbids else first, *rest]))
 
 
 def canonical(prop: str, value: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.inventory import ROOT
+from rigwright.system_calls import filter_lines
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,6 +34,7 @@ def _environment() -> Environment:
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
     environment.filters["words"] = lambda values: shlex.join(str(value) for value in values)
     environment.filters["number"] = int
+    environment.globals["system_calls"] = filter_lines
     return environment
 
 

@@ -7,6 +7,7 @@ transient unit, so that sockets are kept from what needs none by the system call
 
 from __future__ import annotations
 
+from rigwright import system_calls
 from rigwright.declaration.entry import Roots
 
 WORK = "/tmp/work"  # noqa: S108 - in a /tmp of its own
@@ -38,17 +39,15 @@ PROPERTIES = (
     "RestrictRealtime=yes",
     "RestrictSUIDSGID=yes",
     "SystemCallArchitectures=native",
-    "SystemCallFilter=@system-service",
-    "SystemCallErrorNumber=EPERM",
+    *system_calls.filter_lines(base=system_calls.OF_JOBS),
     "LimitCORE=0",
     "UMask=0022",
 )
 ONLINE = ("RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",)
-# io_uring opens sockets without that call
 OFFLINE = (
     "PrivateNetwork=yes",
     "RestrictAddressFamilies=AF_UNIX",
-    "SystemCallFilter=~socket io_uring_setup io_uring_enter io_uring_register",
+    "SystemCallFilter=~socket",
 )
 
 

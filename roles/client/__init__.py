@@ -31,6 +31,7 @@ from rigwright.engines.request import Request
 from rigwright.host.channel import said
 from rigwright.operate.place import Place
 from rigwright.operate.reply import Reply
+from rigwright.system_calls import filter_lines
 from roles import root
 
 HOST = Path(__file__).with_name("host")
@@ -104,7 +105,6 @@ def command(place: Place, unit: str) -> str:
         "CapabilityBoundingSet": "",
         "NoNewPrivileges": "yes",
         "RestrictNamespaces": "yes",
-        "SystemCallFilter": "@system-service",
         "UMask": "0077",
         "MemoryMax": "4G",
         "LimitNOFILE": "65536",
@@ -113,6 +113,7 @@ def command(place: Place, unit: str) -> str:
     words = ["systemd-run", "--quiet", "--collect", "--pipe", "--wait", "--service-type=exec", f"--unit={unit}"]
     empty = ("CapabilityBoundingSet",)
     words += [f"--property={key}={value}" for key, value in properties.items() if value or key in empty]
+    words += [f"--property={line}" for line in filter_lines()]
     return shlex.join([*words, "--", "/usr/bin/python3", "-I", "-S", "-B", "-c", start])
 
 

@@ -17,6 +17,7 @@ import pytest
 from lab.hosts import Host
 from rigwright.gateway import conf
 from rigwright.inventory import ROOT
+from rigwright.system_calls import filter_lines
 from tests.hosts.conftest import Boot
 
 FOLDER = "/var/lib/door"
@@ -36,12 +37,8 @@ LOCKED_IN = (
         f"ReadWritePaths={FOLDER}",
         "LimitNOFILE=65536",
     ),
-    *(
-        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
-        "SystemCallFilter=@system-service",
-        "SystemCallErrorNumber=EPERM",
-    ),
-    *("SystemCallFilter=~@privileged @resources", "RestrictNamespaces=yes", "LockPersonality=yes", "PrivateUsers=yes"),
+    *("RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6", *filter_lines()),
+    *("RestrictNamespaces=yes", "LockPersonality=yes", "PrivateUsers=yes"),
 )
 CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1 "

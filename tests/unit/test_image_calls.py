@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rigwright.engines.image.calls import NEVER, SPACES, narrowed
+from rigwright.system_calls import FORBIDDEN
 
 ALLOW = "SCMP_ACT_ALLOW"
 PROFILE = {
@@ -10,12 +11,12 @@ PROFILE = {
     "defaultErrnoRet": 38,
     "archMap": [{"architecture": "SCMP_ARCH_X86_64"}],
     "syscalls": [
-        {"names": ["clone", "clone3", "mount", "read", "unshare"], "action": ALLOW, "args": [], "includes": {}},
+        {"names": ["clone", "clone3", "io_uring_setup", "mount", "read", "unshare"], "action": ALLOW, "args": [], "includes": {}},
         {"names": ["setns"], "action": ALLOW, "args": [], "includes": {"caps": ["CAP_SYS_ADMIN"]}},
         {"names": ["setns"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "excludes": {"caps": ["CAP_SYS_ADMIN"]}},
     ],
 }
-FOUND = narrowed(PROFILE)
+FOUND = narrowed(PROFILE, [*FORBIDDEN])
 
 
 def rules(name: str) -> list[dict[str, object]]:
@@ -23,7 +24,7 @@ def rules(name: str) -> list[dict[str, object]]:
 
 
 def test_what_makes_namespaces_mounts_and_keys_is_refused_whoever_asks() -> None:
-    for name in NEVER:
+    for name in (*NEVER, *FORBIDDEN):
         (rule,) = rules(name)
         assert (rule["action"], rule["errnoRet"]) == ("SCMP_ACT_ERRNO", 1)
 

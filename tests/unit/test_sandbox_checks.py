@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from checks import escape
 from checks.escape import came_through, device, files, network, processes, written
 from checks.survey.escapes import PROGRAM
 from checks.survey.host.escapes import TRIED, _given, _inside, _settings
@@ -122,6 +123,37 @@ def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) 
     assert not any("AF_INET " in one or one.endswith(("AF_INET", "AF_NETLINK")) for one in found)
     assert ("is in the host's network" in found) == shared
     assert ("can listen on 127.0.0.1 port 0" in found) == shared
+
+
+def has_io_uring() -> bool:
+    try:
+        escape.Ring().close()
+    except OSError:
+        return False
+    return True
+
+
+def test_without_a_filter_every_family_comes_through_both_ways() -> None:
+    reached = [one for one in range(escape.FAMILIES) if not escape.is_refused(one)]
+    assert reached == list(range(escape.FAMILIES))
+    names = "AF_UNSPEC, AF_INET, AF_INET6, AF_NETLINK"
+    assert escape.format_families([0, 2, 10, 16]) == names
+    if has_io_uring():
+        found = escape.sockets_by_ring([0, 2, 10, 16])
+        assert found == ["can use io_uring", f"can open sockets of {names} by io_uring"]
+
+
+@pytest.mark.parametrize(("setup", "probe"), [(-1, True), (3, False)])
+def test_a_ring_that_is_refused_or_knows_no_sockets_opens_none(
+    monkeypatch: pytest.MonkeyPatch, setup: int, probe: bool
+) -> None:
+    class Calls:
+        def syscall(self, number: int, *_: object) -> int:
+            return {escape.IO_URING_SETUP: setup, escape.IO_URING_REGISTER: 0 if probe else -1}[number]
+
+    monkeypatch.setattr(escape, "LIBC", Calls())
+    monkeypatch.setattr(escape.Ring, "close", lambda _: None)
+    assert escape.sockets_by_ring([2]) == ([] if setup < 0 else ["can use io_uring"])
 
 
 def test_nobody_is_stopped_by_being_traced() -> None:

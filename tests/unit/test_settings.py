@@ -63,6 +63,12 @@ def test_system_calls_are_given_and_taken_back_in_order() -> None:
     assert declared(text, CALLS) == {"SystemCallFilter": "mincore read"}
 
 
+def test_a_filter_may_forbid_and_allow_all_else() -> None:
+    text = "SystemCallFilter=~write read\nSystemCallFilter=~mincore\nSystemCallFilter=read\n"
+    found = declared(text, CALLS)
+    assert found == {"SystemCallFilter": canonical("SystemCallFilter", "~mincore write")}
+
+
 def test_a_command_is_what_systemd_tells_of_it() -> None:
     text = "ExecStartPre=-+/bin/sh -c 'a $$(b)' \"%%h c\" d\n"
     told = (

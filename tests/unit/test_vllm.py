@@ -22,6 +22,7 @@ from rigwright.host.preflight import warnings
 from rigwright.serving import units
 from rigwright.serving.systemd import command_line
 from rigwright.serving.units import unit
+from rigwright.system_calls import FORBIDDEN
 from tests.unit.checkpoints import row, rows
 from tests.unit.samples import artefact, facts, wheel
 from tests.unit.vllm_samples import environment, model, rig, vllm
@@ -170,7 +171,7 @@ def test_the_cards_libraries_find_each_other_on_the_loopback_interface_alone() -
     assert (values(made, "IPAddressDeny"), values(made, "IPAddressAllow")) == (["any"], ["localhost"])
     assert values(made, "RestrictAddressFamilies") == ["AF_INET AF_NETLINK AF_UNIX"]
     assert values(made, "ProcSubset") == []
-    assert values(made, "SystemCallFilter")[-1] == "sched_setscheduler"
+    assert values(made, "SystemCallFilter")[-2:] == ["sched_setscheduler", f"~{' '.join(FORBIDDEN)}"]
     assert "/dev/shm:mode=1777,size=8G /tmp:mode=1777 /var/tmp:mode=1777" in values(made, "TemporaryFileSystem")
 
 

@@ -18,6 +18,7 @@ from rigwright.engines.kind import Installation, Service
 from rigwright.engines.vllm import command
 from rigwright.render import render
 from rigwright.supply import images
+from rigwright.system_calls import FORBIDDEN
 
 # Where a container finds what is its own: its /run is empty.
 INSIDE = "/run/rigwright"
@@ -78,7 +79,8 @@ def _place(source: str, mirrors: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _program() -> str:
-    return render("image/container.sh.j2", key=KEY, owner=OWNER, calls=CALLS, profile=PROFILE, narrow=NARROW)
+    values: dict[str, object] = {"calls": CALLS, "profile": PROFILE, "narrow": NARROW, "forbidden": FORBIDDEN}
+    return render("image/container.sh.j2", key=KEY, owner=OWNER, **values)
 
 
 def service(rig: Rig, instance: Instance, made: Installation) -> Service:
