@@ -91,7 +91,7 @@ def is_refused(family: int) -> bool:
     if number >= 0:
         os.close(number)
         return False
-    return ctypes.get_errno() != errno.EINVAL
+    return bool(ctypes.get_errno() != errno.EINVAL)
 
 
 def format_families(families: Sequence[int]) -> str:
@@ -156,7 +156,7 @@ class Ring:
             struct.pack_into("I", answers, done_head, last)
         if result >= 0:
             os.close(result)
-        return result < 0 and -result != errno.EINVAL
+        return bool(result < 0 and -result != errno.EINVAL)
 
 
 def sockets_by_ring(families: Iterable[int]) -> list[str]:

@@ -9,6 +9,7 @@ from checks.survey.taken import Survey
 from checks.words import told
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.gateway.reservations import unit_names
 from rigwright.monitoring.service import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs
@@ -162,7 +163,7 @@ def test_spools(survey: Survey, rig: Rig) -> None:
 def test_processes(survey: Survey, rig: Rig) -> None:
     # logrotate puts the gateway's log away as the gateway, for the folder is that user's
     units = {rig.user(one): {one.unit} for one in rig.instances}
-    units |= {rig.gateway_user: {GATEWAY_UNIT, "logrotate.service"}, rig.router_user: {ROUTER_UNIT}}
+    units |= {rig.gateway_user: {GATEWAY_UNIT, "logrotate.service"}, rig.router_user: {ROUTER_UNIT, *unit_names(rig)}}
     units |= {user: {unit_name(name)} for name, user in rig.watching.items()}
     # what another run of checks tries is over in a minute, and S24 minds it after that
     found = [

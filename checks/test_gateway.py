@@ -23,6 +23,7 @@ from rigwright.gateway import keyring
 from rigwright.gateway.conf import PATHS
 from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
+from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import PREFIX, ROTATION, door, rotation
 from rigwright.serving.units import OWNED
 
@@ -92,8 +93,8 @@ def _of(said: str, key: str) -> str:
     severity="high",
     why="a hole in the gateway is a hole in the box",
 )
-def test_exposure(survey: Survey, gateway: tuple[str, Gateway]) -> None:
-    for unit in (GATEWAY_UNIT, ROUTER_UNIT):
+def test_exposure(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
+    for unit in (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)):
         level = survey.read(GATES).gate(unit).exposure or "10"
         expect(f"{unit} {level}", f"{unit} at most {EXPOSURE}", DEPLOY, holds=float(level) <= EXPOSURE)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
 from rigwright.monitoring.service import KINDS, told_targets, unit_name
 from rigwright.monitoring.service import services as watchers
@@ -68,7 +69,7 @@ class Gates:
 
 def _questions(scene: Scene) -> object:
     rig = scene.rig
-    doors = [GATEWAY_UNIT, ROUTER_UNIT] if rig.gateway else []
+    doors = [GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)] if rig.gateway else []
     services = [*doors, *([SHARE_UNIT] if rig.share else [])]
     timers = ["logrotate.timer"] if rig.gateway else []
     sockets = [*([ROUTER_SOCKET] if rig.gateway else []), *(one.unit for one in holders(rig))]

@@ -9,6 +9,7 @@ from checks.survey.found_files import FoundFile as FoundFile
 from checks.survey.section import Scene, Section
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import ADMIN
 from rigwright.monitoring.service import services
 from rigwright.operate.place import reached
@@ -88,7 +89,7 @@ def folders(rig: Rig) -> list[str]:
 def units(rig: Rig) -> list[str]:
     """Services of ours."""
     found = [name for one in rig.instances for name in (one.unit, listener_units(one.port)[0])]
-    found += (GATEWAY_UNIT, ROUTER_UNIT) if rig.gateway else ()
+    found += (GATEWAY_UNIT, ROUTER_UNIT, *unit_names(rig)) if rig.gateway else ()
     found += [SHARE_UNIT] if rig.share else []
     return [*found, *(one.unit_name for one in services(rig))]
 

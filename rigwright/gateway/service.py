@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.gateway import conf, given
+from rigwright.gateway import conf, given, reservations
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.render import render
 from rigwright.serving.unit_states import UNIX, Holder, UnitState
@@ -38,6 +38,7 @@ ROTATION = f"/etc/logrotate.d/{given.GATEWAY}"
 PROBE_EVERY, PROBE_TIMEOUT = 10, 120
 # Below the generation's folder.
 FOLDER = "gateway"
+RESERVE = "reserve.py"
 # What root runs for them.
 SCRIPTS = ("bounded", "prove", "configured")
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/gateway/host/router"
@@ -50,7 +51,7 @@ class Front:
     files: Mapping[str, str]
     """Path in the generation's folder -> text, units among them."""
     unit_states: tuple[UnitState, ...]
-    """The router's, then nginx's own."""
+    """That of what keeps addresses, if any, then the router's, then nginx's own."""
 
     @property
     def wants(self) -> tuple[str, ...]:
@@ -145,6 +146,7 @@ def door(rig: Rig, owned: str) -> Front:
     }
     modules = {f"router/{name}": text for name, text in program().items()}
     routed = modules | {"settings.json": config["settings.json"]}
+    programs = {RESERVE: reservations.PROGRAM.read_text()}
     values: dict[str, object] = {
         "owned": owned,
         "rig": rig,
@@ -165,7 +167,12 @@ def door(rig: Rig, owned: str) -> Front:
         "handed": [3 + number for number in range(sum(len(one.addresses) for one in sockets))],
         "digest": _all(routed)[:16],
     }
-    units = {
+    reserved = reservations.reserved_addresses(rig)
+    keeping = {
+        name: render("gateway/reserved.service.j2", **values, unit=name, reserved=reserved, program=RESERVE)
+        for name in reservations.unit_names(rig)
+    }
+    units = keeping | {
         GATEWAY_UNIT: render("gateway/gateway.service.j2", **values),
         ROUTER_UNIT: render("gateway/router.service.j2", **values),
         ROUTER_SOCKET: render("gateway/router.socket.j2", **values),
@@ -176,9 +183,10 @@ def door(rig: Rig, owned: str) -> Front:
     }
     scripts = {name: render(f"gateway/{name}.j2", **values) for name in SCRIPTS} | given.programs(rig)
     return Front(
-        files={f"{FOLDER}/{name}": text for name, text in (config | modules | scripts).items()}
+        files={f"{FOLDER}/{name}": text for name, text in (config | modules | programs | scripts).items()}
         | {f"units/{name}": text for name, text in units.items()},
         unit_states=(
+            *(UnitState(name, _sha256(text), 0, frozenset()) for name, text in keeping.items()),
             UnitState(
                 *(ROUTER_UNIT, _sha256(units[ROUTER_UNIT]), 0, frozenset()),
                 holders=(Holder(ROUTER_SOCKET, frozenset({UNIX})),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 
 from rigwright.host import channel
 from rigwright.host.channel import (
@@ -26,9 +27,12 @@ SCHEMA: channel.Schema = {
     "uid": (number,),
     "memory_kib": (number,),
     "card": (pci_address, pci_id),
-    "listener": (number, said, text),
+    # port, address, process, control group, process id and user id
+    "listener": (number, text, said, text, optional(number, 0), optional(number, 0)),
     "listener_hex": (hexadecimal,),
 }
+ANY = "*"
+"""All addresses of both families; as ss prints them, and what it prints that is no address."""
 _unit = tolerant(matching(r"[A-Za-z0-9:_.\\@-]{1,240}\.(service|scope)", "a service or a scope"))
 
 
@@ -41,6 +45,30 @@ class Listener:
     """Its name; empty where it is not known, as for who is not root."""
     unit: str
     """The systemd unit of the process; empty where it is not known."""
+    address: str = ANY
+    """Where; ANY for all addresses, and where it is not known."""
+    pid: int = 0
+    """Of the process; 0 where it is not known."""
+    uid: int = 0
+    """Of its user."""
+
+    def blocks(self, address: str) -> bool:
+        """Whether no other socket can be bound to an address and this port (bind(2)).
+
+        Args:
+            address: An IP address; one of IPv6 is that family's alone.
+        """
+        if self.address == ANY:
+            return True
+        mine, other = ip_address(self.address), ip_address(address)
+        mine = mine.ipv4_mapped or mine if isinstance(mine, IPv6Address) else mine
+        return mine.version == other.version and (mine.is_unspecified or other.is_unspecified or mine == other)
+
+    @property
+    def holder(self) -> str:
+        """The process, its unit and its user, for messages."""
+        unit = f" ({self.unit})" if self.unit else ""
+        return f"{self.process or 'unknown'}{unit}{f', pid {self.pid} of uid {self.uid}' if self.pid else ''}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +92,10 @@ def basics(told: Told) -> Basics:
     Raises:
         ValueError: one is missing.
     """
-    named = [Listener(port, process, unit_of(cgroup)) for port, process, cgroup in told.many("listener")]
+    named = [
+        Listener(port, process, unit_of(cgroup), _address(at), pid, uid)
+        for port, at, process, cgroup, pid, uid in told.many("listener")
+    ]
     return Basics(
         os_id=told.one("os_id"),
         os_version=told.one("os_version"),
@@ -76,6 +107,14 @@ def basics(told: Told) -> Basics:
             sorted([*named, *(Listener(port, "", "") for port in told.all("listener_hex"))], key=lambda one: one.port)
         ),
     )
+
+
+def _address(value: str) -> str:
+    """An address as ss prints it, without brackets and interface."""
+    try:
+        return channel.address(value.removeprefix("[").partition("]")[0])
+    except ValueError:
+        return ANY
 
 
 def unit_of(cgroup: str) -> str:

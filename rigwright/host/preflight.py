@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 
 from rigwright.declaration.rig import Rig
@@ -12,6 +13,7 @@ from rigwright.engines.evidence import Parsed, told
 from rigwright.engines.kind import Installation
 from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.gateway.reservations import reserved_addresses, split_place
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
 from rigwright.host.desired import Desired
@@ -22,7 +24,7 @@ from rigwright.monitoring.refused import unfit
 from rigwright.monitoring.service import KINDS, unit_name
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
-from rigwright.serving.listeners import PREFIX
+from rigwright.serving.listeners import LOOPBACKS, PREFIX
 from rigwright.weights.sharing import UNIT
 
 ARCHITECTURE = "x86_64"
@@ -115,6 +117,14 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
         found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
         if isinstance(one.variant.evidence, Parsed):
             found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
+    held = {one.port for one in facts.listeners if _ours(one)}
+    found += sorted(
+        {
+            f"{place} is in use by {one.holder}: clients of the gateway that reach it send their keys there: stop it"
+            for place, one in _at_reserved(rig, facts)
+            if one.port in held
+        }
+    )
     return found + shared_memory(rig, facts) + caution.warnings(rig)
 
 
@@ -212,16 +222,32 @@ def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _ports(rig: Rig, facts: HostFacts) -> list[str]:
-    # whoever listens beside us has another address, and any local user can
+    # socket units that listen keep their addresses
     held = {one.port for one in facts.listeners if _ours(one)}
-    ports = {instance.port: instance.name for instance in rig.instances if instance.port not in held}
-    taken = [
-        f"port {one.port} of instance {ports[one.port]} is in use by "
-        f"{one.process or 'unknown'}{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+    needed = {
+        f"port {instance.port} of instance {instance.name}": [(address, instance.port) for address in LOOPBACKS]
+        for instance in rig.instances
+        if instance.port not in held
+    }
+    return _in_use(facts, needed, "choose another port")
+
+
+def _in_use(facts: HostFacts, needed: Mapping[str, Iterable[tuple[str, int]]], otherwise: str) -> list[str]:
+    """Refusals for addresses that processes of others listen at, one for each process.
+
+    Args:
+        facts: The host.
+        needed: What is to listen, for messages -> its addresses and ports.
+        otherwise: What to do where the process is to stay.
+    """
+    found = {
+        f"{what} is in use by {one.holder}: stop it, or {otherwise}"
+        for what, places in needed.items()
+        for address, port in places
         for one in facts.listeners
-        if one.port in ports
-    ]
-    return sorted(set(taken))  # one listener can have a line for each address
+        if one.port == port and one.blocks(address) and not _ours(one)
+    }
+    return sorted(found)
 
 
 def _ours(listener: Listener) -> bool:
@@ -233,13 +259,8 @@ def _ours(listener: Listener) -> bool:
 def _share(rig: Rig, facts: HostFacts) -> list[str]:
     if not rig.share:
         return []
-    found = [
-        f"port {one.port}, for sharing weights, is in use by "
-        f"{one.process or 'unknown'}{f' ({one.unit})' if one.unit else ''}: stop it, or choose another "
-        "share.port"
-        for one in facts.listeners
-        if one.port == rig.share.port and not _ours(one)
-    ]
+    needed = {f"port {rig.share.port}, for sharing weights,": [(rig.share.address, rig.share.port)]}
+    found = _in_use(facts, needed, "choose another share.port")
     if not facts.has(rig.share.address):
         found.append(
             f"it has no address {rig.share.address} to share weights on, only "
@@ -249,21 +270,37 @@ def _share(rig: Rig, facts: HostFacts) -> list[str]:
 
 
 def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
-    found = set()
-    for name, entry in rig.gateway.listeners.items() if rig.gateway else ():
+    listeners = rig.gateway.listeners.items() if rig.gateway else ()
+    needed = {
+        f"port {entry.port} of gateway.listeners.{name}": [split_place(place) for place in entry.addresses]
+        for name, entry in listeners
+    }
+    found = _in_use(facts, needed, "choose another port")
+    held = {one.port for one in facts.listeners if _ours(one)}
+    for place, one in _at_reserved(rig, facts):
+        # a user of the host must not be able to keep the next deploy from a gateway that runs
+        if one.port not in held and not any(str(one.port) in reason and one.holder in reason for reason in found):
+            found.append(
+                f"{place} is in use by {one.holder}, and clients of the gateway that reach it would send their keys "
+                "there: stop it, or choose another port"
+            )
+    for name, entry in listeners:
         key = f"gateway.listeners.{name}"
-        found |= {
-            f"port {one.port} of {key} is in use by "
-            f"{one.process or 'unknown'}{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
-            for one in facts.listeners
-            if one.port == entry.port and not _ours(one)
-        }
         if not ip_address(entry.address).is_unspecified and not facts.has(entry.address):
-            found.add(
+            found.append(
                 f"it has no address {entry.address} for {key}, only {', '.join(sorted(facts.addresses))}: set one of "
                 f"these as {key}.address"
             )
     return sorted(found)
+
+
+def _at_reserved(rig: Rig, facts: HostFacts) -> Iterator[tuple[str, Listener]]:
+    """Processes of others at addresses that are reserved beside the gateway's listeners."""
+    for place in reserved_addresses(rig):
+        address, port = split_place(place)
+        yield from (
+            (place, one) for one in facts.listeners if one.port == port and one.blocks(address) and not _ours(one)
+        )
 
 
 def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:

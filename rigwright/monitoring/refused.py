@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
+from rigwright.monitoring.conf import LOOPBACK
 from rigwright.monitoring.entry import scrapers
 from rigwright.monitoring.secrets import OLDER, SINCE, held, read
 from rigwright.problems import Problem
@@ -66,7 +67,7 @@ def refuse_unreached(file: str, rigs: dict[str, Rig]) -> list[Problem]:
 
 
 def unfit(rig: Rig, facts: HostFacts, ours: Callable[[Listener], bool]) -> list[str]:
-    """What of a host stands in the way: whoever has a port keeps a service from it, whatever address it is at.
+    """What of a host stands in the way: a process of another at an address that a service is to listen at.
 
     Args:
         rig: What the host is to be.
@@ -78,10 +79,9 @@ def unfit(rig: Rig, facts: HostFacts, ours: Callable[[Listener], bool]) -> list[
         return []
     keys = {port: f"monitoring.{key}" for key, port in monitoring.ports.items()}
     found = [
-        f"port {one.port} of {keys[one.port]} is taken by {one.process or 'unknown'}"
-        f"{f' ({one.unit})' if one.unit else ''}: stop it, or choose another port"
+        f"port {one.port} of {keys[one.port]} is taken by {one.holder}: stop it, or choose another port"
         for one in facts.listeners
-        if one.port in keys and not ours(one)
+        if one.port in keys and any(one.blocks(address) for address in (LOOPBACK, monitoring.address)) and not ours(one)
     ]
     if not facts.has(monitoring.address):
         found.append(

@@ -12,6 +12,7 @@ from rigwright.serving.unit_states import Holder, UnitState
 LOOPBACK = "127.0.0.1"
 # `localhost` is this first, where the host has it.
 LOOPBACK_6 = "[::1]"
+LOOPBACKS = (LOOPBACK, LOOPBACK_6.strip("[]"))
 PREFIX = "rigwright_listener-"
 # Requests under way at once, streams among them, that one port takes; beyond it connections are closed.
 CONNECTIONS = 4096

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rigwright.declaration.rig import CACHES, INSTALLERS, WARM
 from rigwright.engines.kind import MARKER
+from rigwright.gateway import reservations
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host import channel
 from rigwright.host.channel import (
@@ -37,7 +38,7 @@ JOB = "rw-job-activate"
 # Names that we give; what else there is of such a kind is somebody else's.
 ours = matching(r"rigwright[-._][A-Za-z0-9:_.\\@-]{0,240}", "the name of a unit file of ours")
 service = matching(
-    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router))\.service",
+    rf"(rigwright-[a-z0-9][a-z0-9-]{{0,47}}|{PREFIX}[0-9]{{1,5}}|rigwright_(gateway|router))\.service|{reservations.UNIT.pattern}",
     "a service of ours",
 )
 # What the state script tells (templates/generation/state.sh.j2).
@@ -227,6 +228,7 @@ def state_script(config: str, software: str, starts: str, builds: str, ledger: s
         gateway=GATEWAY_UNIT,
         router=ROUTER_UNIT,
         router_socket=ROUTER_SOCKET,
+        reserved=reservations.PREFIX,
         caches=CACHES,
         warm=WARM,
     )

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rigwright.addresses import Port
 from rigwright.declaration.rig import Rig
+from rigwright.gateway.reservations import UNIT as RESERVED
 from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
 from rigwright.serving.unit_states import Holder, UnitState
 from rigwright.serving.units import Unit
@@ -50,7 +51,7 @@ class _Listener(BaseModel):
 
 class _GatewayUnit(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
-    unit: str = Field(pattern=r"^rigwright_(gateway|router)\.service$")
+    unit: str = Field(pattern=rf"^(rigwright_(gateway|router)\.service|{RESERVED.pattern})$")
     user: str
     started_from: str = Field(pattern=r"^[0-9a-f]{64}$")
     rereads: bool = False

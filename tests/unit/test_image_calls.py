@@ -11,7 +11,12 @@ PROFILE = {
     "defaultErrnoRet": 38,
     "archMap": [{"architecture": "SCMP_ARCH_X86_64"}],
     "syscalls": [
-        {"names": ["clone", "clone3", "io_uring_setup", "mount", "read", "unshare"], "action": ALLOW, "args": [], "includes": {}},
+        {
+            "names": ["clone", "clone3", "io_uring_setup", "mount", "read", "unshare"],
+            "action": ALLOW,
+            "args": [],
+            "includes": {},
+        },
         {"names": ["setns"], "action": ALLOW, "args": [], "includes": {"caps": ["CAP_SYS_ADMIN"]}},
         {"names": ["setns"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "excludes": {"caps": ["CAP_SYS_ADMIN"]}},
     ],

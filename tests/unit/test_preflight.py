@@ -11,6 +11,7 @@ import pytest
 
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
+from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.host.basics import Listener
 from rigwright.host.facts import Account, HostFacts
 from rigwright.host.preflight import SUPPORTED, refusals, warnings
@@ -248,6 +249,46 @@ def test_a_port_that_is_listened_on_over_both_protocols_is_told_once() -> None:
     assert len(refusals(comes_to(box(), host, CUDA), NOW)) == 1
     other = good(listeners=(Listener(8020, "nginx", "nginx.service"), Listener(8020, "python3", "")))
     assert len(refusals(comes_to(box(), other, CUDA), NOW)) == 2
+
+
+HELD = Listener(8001, "systemd", "rigwright_gateway-8001.socket", "0.0.0.0", 1)
+LAN = "port 8001 of gateway.listeners.lan"
+TWIN = Listener(8001, "python3", "user@1000.service", "::", 812, 1000)
+
+
+@pytest.mark.parametrize(
+    ("address", "listeners", "refused", "warned"),
+    [
+        ("0.0.0.0", (Listener(8001, "x", "", "0.0.0.0", 7, 3),), f"{LAN} is in use by x, pid 7 of uid 3:", ""),
+        ("0.0.0.0", (Listener(8001, "x", "", "192.0.2.9"),), f"{LAN} is in use by x:", ""),
+        ("0.0.0.0", (Listener(8001, "x", ""),), f"{LAN} is in use by x:", ""),
+        ("127.0.0.1", (Listener(8001, "x", "", "::ffff:127.0.0.1"),), f"{LAN} is in use by x:", ""),
+        # no address that is needed, nor one at which clients arrive instead
+        ("127.0.0.1", (Listener(8001, "x", "", "192.0.2.9"), Listener(8001, "x", "", "2001:db8::9")), "", ""),
+        ("0.0.0.0", (Listener(8002, "x", "", "::"),), "", ""),
+        # before the gateway has the port, and afterwards, when a user must not keep deploys away
+        ("0.0.0.0", (TWIN,), f"[::]:8001 is in use by {TWIN.holder}, and clients", ""),
+        ("127.0.0.1", (replace(TWIN, address="::1"),), "[::1]:8001 is in use by python3", ""),
+        ("0.0.0.0", (HELD, TWIN), "", f"[::]:8001 is in use by {TWIN.holder}: clients"),
+    ],
+)
+def test_a_deploy_is_refused_for_addresses_that_it_needs(
+    address: str, listeners: tuple[Listener, ...], refused: str, warned: str
+) -> None:
+    made = rig(instance(), gateway=Gateway(listeners={"lan": ListenerEntry(address=address, port=8001)}))
+    host = good(listeners=listeners, addresses=frozenset({"127.0.0.1"}))
+    reasons = refusals(comes_to(made, host), NOW)
+    assert [one[: len(refused)] for one in reasons] == ([refused] if refused else [])
+    notes = [one for one in warnings(made, host) if "8001" in one]
+    assert [one[: len(warned)] for one in notes] == ([warned] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("at", "refused"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", True), ("::", True), ("192.0.2.9", False)]
+)
+def test_an_instance_needs_both_loopback_addresses(at: str, refused: bool) -> None:
+    host = good(listeners=(Listener(8020, "x", "", at),))
+    assert bool(refusals(comes_to(box(), host, CUDA), NOW)) == refused
 
 
 def bundled(*systems: str) -> Rig:

@@ -57,7 +57,7 @@ def test_a_throwaway_host_with_a_card_and_no_driver() -> None:
     found = capture("lab")
     assert found.cards == (SeenCard("0000:01:00.0", "10de:2204"),)
     assert (found.driver, found.processes, found.record) == ("", (), None)
-    assert found.listeners == (Listener(22, "sshd", "ssh.service"),)
+    assert found.listeners == (Listener(22, "sshd", "ssh.service", "::", 812),)
     assert [disk.mount for disk in found.disks] == ["/"]
 
 
@@ -123,8 +123,10 @@ def test_a_box_that_serves_already() -> None:
             {"listeners": (Listener(22, "", ""), Listener(8020, "", ""))},
         ),
         (
-            ["listener\t8020\tpython3\t/user.slice/user-1000.slice/user@1000.service/app.slice/my.service/inner"],
-            {"listeners": (Listener(8020, "python3", "user@1000.service"),)},
+            [
+                "listener\t8020\t*\tpython3\t/user.slice/user-1000.slice/user@1000.service/app.slice/my.service/inner\t9\t1000"
+            ],
+            {"listeners": (Listener(8020, "python3", "user@1000.service", "*", 9, 1000),)},
         ),
         (["process\t7\t\t\t"], {"processes": (GpuProcess(7, "", "", "", ""),)}),
         (
@@ -150,7 +152,14 @@ def test_what_is_missing_is_said(number: int) -> None:
     "line",
     [
         *("uid\troot", "cpus\t", "pci\t0000:01:00.0", "disk\t/dev/vda\text4", "disk\ta\tb\trw\tx\ty\t/", "unit\tx"),
-        *("listener\tssh\tsshd\t", "listener\t22", "listener_hex\tzz", "process\tx\t\t\t", "process\t1", "nvlink\t0"),
+        *(
+            "listener\tssh\t*\tsshd\t\t\t",
+            "listener\t22",
+            "listener_hex\tzz",
+            "process\tx\t\t\t",
+            "process\t1",
+            "nvlink\t0",
+        ),
         *("container\tx\tdocker\ta\tb", "unit\ta b\tactive\t/x", "driver\tx", "colour\tred"),
     ],
 )

@@ -24,7 +24,9 @@ CALLS = {
     "@resources": frozenset({"mbind", "sched_setscheduler"}),
 }
 TEMPLATES = sorted(path for path in (ROOT / "templates").rglob("*.j2"))
-CONFINED = [path for path in TEMPLATES if re.search(r"^(RestrictAddressFamilies|CapabilityBounding)", path.read_text(), re.M)]
+CONFINED = [
+    path for path in TEMPLATES if re.search(r"^(RestrictAddressFamilies|CapabilityBounding)", path.read_text(), re.M)
+]
 
 
 def allowed(lines: tuple[str, ...]) -> set[str]:
