@@ -28,6 +28,7 @@ COMPLETIONS = "v1/chat/completions"
 KEY = "sk-0123456789abcdef"
 GROUP = "daemon"  # stands in for the instance's own
 UNIT = "rigwright-chat.service"
+INVOCATION = "0123456789abcdef0123456789abcdef"
 TEXT = "[Unit]\nDescription=chat\n"
 ENVIRONMENT = "CUDA_VISIBLE_DEVICES=\nRW_DIGEST=0123456789abcdef\n"
 
@@ -62,7 +63,7 @@ class Start:
     def write(self) -> None:
         """Put its generation there."""
         folders = {"started_from": self.folder / "run", "starts": self.folder / "starts", "warm": self.folder / "warm"}
-        script = render("serving/ready.j2", units=self.folder, links="", **folders)
+        script = render("serving/ready.j2", units=self.folder, links="", sockets=self.socket.parents[1], **folders)
         first, *rest = (request.config(str(self.socket)) for request in self.requests)
         for name in self.weights:
             (self.folder / name).write_text(name)
@@ -88,7 +89,7 @@ class Start:
         (self.folder / UNIT).write_text(TEXT)
 
     def ready(
-        self, main_pid: int, key: str = KEY, unread: bool = False, cards: int = 0
+        self, main_pid: int, key: str = KEY, unread: bool = False, cards: int = 0, cache: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run the script as its unit does."""
         self.write()
@@ -102,8 +103,12 @@ class Start:
         stand_in(self.folder / "bin", "systemctl", answer)
         script = str(self.folder / "config" / "current" / "ready")
         return subprocess.run(
-            ["sh", script, UNIT, GROUP, str(self.folder / "key"), str(cards)],
-            env={"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "MAINPID": str(main_pid)},
+            ["sh", script, UNIT, GROUP, str(self.folder / "key"), str(cards), *filter(None, [cache])],
+            env={
+                "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+                "MAINPID": str(main_pid),
+                "INVOCATION_ID": INVOCATION,
+            },
             capture_output=True,
             text=True,
             timeout=20,
@@ -115,10 +120,12 @@ class Start:
 def start(tmp_path: Path) -> Iterator[Start]:
     # where others than root come to, and with a path that a socket may have
     with tempfile.TemporaryDirectory() as folder:
-        at = Path(folder, "api.sock")
+        at = Path(folder, "chat", "api.sock")
+        at.parent.mkdir()
+        at.parents[1].chmod(0o755)
         with file_server(at) as server:
             # as systemd and the instance leave them
-            for path, mode in ((at.parent, 0o750), (at, 0o770)):
+            for path, mode in ((at.parent, 0o700), (at, 0o770)):
                 os.chown(path, -1, grp.getgrnam(GROUP).gr_gid)
                 path.chmod(mode)
             yield Start(tmp_path, server, at)
@@ -143,6 +150,51 @@ def test_it_asks_as_nobody_who_is_in_the_instances_group(start: Start) -> None:
     assert start.ready(os.getpid()).returncode == 0
     (found,) = asked
     assert struct.unpack("3i", found)[1:] == (pwd.getpwnam("nobody").pw_uid, grp.getgrnam(GROUP).gr_gid)
+
+
+def opened_to(folder: Path) -> tuple[str, int]:
+    found = folder.stat()
+    return f"{found.st_mode & 0o777:o}", found.st_gid
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_its_folder_is_closed_to_its_group_until_it_has_answered_and_its_cache_is_published(
+    start: Start, published: bool
+) -> None:
+    asked, folder = [], start.socket.parent
+
+    def seen(handler: Handler, at: int) -> None:
+        asked.append(opened_to(folder))
+        handler.begin(200, 0)
+
+    start.server.serve(COMPLETIONS, status(503), seen, seen)
+    start.requests = (ONE_TOKEN, ONE_TOKEN)
+    cache = start.folder / "caches" / "key"
+    cache.mkdir(parents=True)
+    (start.folder / "run").mkdir()
+    (start.folder / "run" / ".compiling-key").symlink_to(f"{UNIT}:{INVOCATION}")
+    packed = start.folder / "packed"
+    packed.touch()
+    packed.chmod(0o666)
+    does = 'exec /usr/bin/tar "$@"' if published else "exit 1"
+    stand_in(start.folder / "bin", "tar", f"stat -c '%a %g' {folder} >> {packed}; {does}")
+    for path in (cache, *cache.parents[:-2]):
+        path.chmod(0o755)
+    done = start.ready(os.getpid(), cache=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert asked == [("710", asked[0][1])] * 2
+    assert asked[0][1] >= 1900000000
+    assert set(packed.read_text().splitlines()) == {f"710 {asked[0][1]}"}
+    assert (start.folder / "warm" / "key").is_dir() == published
+    assert opened_to(folder) == ("750", grp.getgrnam(GROUP).gr_gid)
+
+
+def test_one_that_has_not_answered_stays_closed(start: Start) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    start.server.serve(COMPLETIONS, status(503))
+    assert start.ready(ended.pid).returncode != 0
+    assert opened_to(start.socket.parent)[0] == "710"
 
 
 def test_it_does_not_wait_for_a_server_that_has_ended(start: Start) -> None:
