@@ -108,6 +108,8 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
         seen={"work": apart.WORK, "script": apart.SCRIPT},
         online=apart.options(rig.roots, online=True),
         offline=apart.options(rig.roots),
+        limits=apart.LIMITS,
+        supervisor=apart.SUPERVISOR.read_text(),
         marker=MARKER,
         program=one.program,
         body=body,

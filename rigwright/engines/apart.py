@@ -7,6 +7,9 @@ transient unit, so that sockets are kept from what needs none by the system call
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from rigwright import system_calls
 from rigwright.declaration.entry import Roots
 
@@ -14,6 +17,43 @@ WORK = "/tmp/work"  # noqa: S108 - in a /tmp of its own
 """Where such a program sees the only folder that it may write to."""
 SCRIPT = "/tmp/script"  # noqa: S108
 """Where it sees the script that it runs."""
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+"""The program that ends a step at limits that systemd does not know."""
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """The most that a step of a job may take of its host: somebody else's program may never end, nor stop writing."""
+
+    seconds: int = 6 * 3600
+    """Compiling llama.cpp for three CUDA architectures takes up to 90 minutes on slow hosts."""
+    work_kib: int = 32 << 20
+    """What it writes. That build writes up to 10 GB (llama_cpp/build.py: 3 GiB measured); an environment 10 GB."""
+    free_kib: int = 512 << 10
+    """What its file systems keep free: half of what preflight asks for beside a build (preflight.DISK_RESERVE)."""
+    file_bytes: int = 8 << 30
+    """One file. The largest of llama.cpp's is its library of CUDA code, whose own calls do not reach beyond 2 GiB."""
+    log_bytes: int = 64 << 20
+    """What it prints. Builds and installations print below 1 MiB without, and some MiB with all warnings."""
+    memory: str = "80%"
+    """Of the host's. Compilers are as many as fit into the memory that is available (llama_cpp/compile.sh.j2)."""
+    tasks: int = 4096
+    """Processes and threads. A compilation has eight for each processor: nvcc, a shell, and what they start."""
+
+    @property
+    def properties(self) -> tuple[str, ...]:
+        """Those that systemd holds a unit to."""
+        return (
+            f"RuntimeMaxSec={self.seconds}",
+            f"LimitFSIZE={self.file_bytes}",
+            f"MemoryMax={self.memory}",
+            f"TasksMax={self.tasks}",
+            # its pages count as the unit's memory, but the folder would be the host's
+            "TemporaryFileSystem=/dev/shm:mode=1777,size=10%",
+        )
+
+
+LIMITS = StepLimits()
 PROPERTIES = (
     "DynamicUser=yes",
     "NoNewPrivileges=yes",
@@ -59,9 +99,9 @@ def options(roots: Roots, *, online: bool = False) -> tuple[str, ...]:
         online: Whether it has the network.
     """
     hidden = f"InaccessiblePaths=-{roots.models} -{roots.state}"
-    properties = (*PROPERTIES, hidden, *(ONLINE if online else OFFLINE))
+    properties = (*PROPERTIES, *LIMITS.properties, hidden, *(ONLINE if online else OFFLINE))
     environment = ("--setenv=HOME=/tmp", "--setenv=LC_ALL=C.UTF-8")
-    waiting = ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
+    waiting = ("--quiet", "--wait", "--pipe", "--service-type=exec", "--nice=5")
     return (*waiting, *(f"--property={one}" for one in properties), *environment)
 
 
@@ -74,4 +114,4 @@ def command(roots: Roots, words: tuple[str, ...], folder: str = "") -> tuple[str
         folder: What it may write to, seen as WORK; nothing without one.
     """
     seen = (f"--property=BindPaths={folder}:{WORK}", f"--property=WorkingDirectory={WORK}") if folder else ()
-    return ("systemd-run", *options(roots), *seen, "--", *words)
+    return ("systemd-run", "--collect", *options(roots), *seen, "--", *words)

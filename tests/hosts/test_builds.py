@@ -16,7 +16,7 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot
-from tests.hosts.support import Run, command, deploy, until, write_inventory
+from tests.hosts.support import Run, command, deploy, on_both, until, write_inventory
 from tests.locks import lock_text
 
 FILE = Path(__file__).with_name("engine_deploy.py")
@@ -109,10 +109,17 @@ sources = ["shelf:evil.tar.gz"]
 """
         (self.folder / "locks" / "evil.lock.toml").write_text(lock_text(row))
 
-    def deploy(self, attack: str = "") -> Run:
+    def deploy(self, attack: str = "", file: Path = FILE) -> Run:
         """Deploy the engine."""
         self.source(attack)
-        return deploy(self.inventory, file=FILE)
+        return deploy(self.inventory, file=file)
+
+    def limited(self, limits: str) -> Path:
+        """A deploy whose steps have these limits."""
+        file = self.folder / "limited.py"
+        lines = f"from rigwright.engines import apart\n\napart.LIMITS = apart.StepLimits({limits})\n"
+        file.write_text(lines + FILE.read_text())
+        return file
 
     def installed(self) -> list[str]:
         """The folders of engines that are whole."""
@@ -152,6 +159,27 @@ def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path
     assert deploy(evil.inventory, file=FILE).changed == []
 
     leaves_nothing(evil, "a program that becomes root")
+
+
+@on_both
+def test_a_source_that_never_ends_nor_stops_writing_is_ended_and_the_limit_is_named(
+    lab: Lab, boot: Boot, tmp_path: Path
+) -> None:
+    host = boot()
+    evil = Evil(lab, host, tmp_path / "box")
+    quick = evil.limited("seconds=10, log_bytes=1 << 20")
+    run = evil.deploy("yes | head -c 9000000; exec sleep 600", quick)
+    assert (run.status, "compile.service was ended: it ran longer than its unit may" in run.said) == (1, True), run.said
+    log = host.run("stat -c %s /var/lib/rigwright/jobs/rw-job-evil-*/log")
+    assert 1 << 20 < int(log) < 1_200_000
+    small = evil.limited("work_kib=50 << 10, file_bytes=20 << 20")
+    # beyond the size of one file, and in place of /var/tmp, where else it may write
+    does = "n=0; while n=$((n + 1)); do head -c 30000000 /dev/zero > /var/tmp/$n; sleep 0.2; done"
+    run = evil.deploy(does, small)
+    assert (run.status, "compile.service was ended: it has written" in run.said) == (1, True), run.said
+    assert evil.installed() == []
+    assert host.run("ls -d /var/tmp/systemd-private-*-rw-job-* 2> /dev/null || true") == ""
+    assert host.run("systemctl list-units --all --plain --no-legend 'rw-job-*-compile.service'") == ""
 
 
 def leaves_nothing(evil: Evil, *names: str) -> None:

@@ -1,0 +1,125 @@
+"""Run one step of a job and end it at its limits. Root runs this on the host, by the distribution's Python.
+
+    supervisor.py UNIT MOST_KIB LEAST_FREE_KIB LOG_BYTES FOLDER... -- COMMAND...
+
+COMMAND is the systemd-run that starts UNIT and waits for it. What the step prints is passed on up to LOG_BYTES; the
+rest is dropped. The step is ended as soon as FOLDERs and its own /tmp and /var/tmp take more than MOST_KIB, or their
+file systems have less than LEAST_FREE_KIB, or few files, left. A limit that ended the step is the last line of output.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+LOOK = 0.2  # seconds between two looks at file systems
+MEASURE = 2.0  # seconds between two looks at all files, at least
+SHARE = 20  # such a look takes at most one part in so many of the time
+PATIENCE = 60.0  # seconds for one look: with more files than that, the step has more than a build leaves
+FILES = 10_000  # that a file system has to have left
+PIECE = 1 << 16
+TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 (systemd's private ones lie there)
+CAUSES = {
+    "timeout": "it ran longer than its unit may (RuntimeMaxSec): see above what does not end",
+    "oom-kill": "it needed more memory than its unit may have (MemoryMax), or than the host has: free memory, or stop "
+    "other services for the time of the build",
+}
+
+
+def private(unit: str) -> list[str]:
+    """What the step has in place of /tmp and /var/tmp (systemd.exec(5), PrivateTmp=)."""
+    pattern = f"systemd-private-*-{glob.escape(unit)}-*"
+    return [str(path) for folder in TEMPORARY for path in Path(folder).glob(pattern)]
+
+
+def shortage(folders: Sequence[str], least_kib: int) -> str:
+    """Why the step has to end for the sake of the file systems that it writes to; empty where it has not."""
+    for folder in folders:
+        try:
+            there = os.statvfs(folder)
+        except OSError:
+            continue
+        if there.f_bavail * there.f_frsize < least_kib << 10:
+            return f"less than {least_kib >> 10} MiB are left where it writes ({folder}): free space, then deploy again"
+        if there.f_files and there.f_favail < FILES:
+            return f"fewer than {FILES} files are left where it writes ({folder}): remove files, then deploy again"
+    return ""
+
+
+def excess(folders: Sequence[str], most_kib: int) -> str:
+    """Why the step has to end for what it has written; empty where it has not."""
+    try:
+        done = subprocess.run(
+            ["du", "--summarize", "--total", "--block-size=1K", "--", *folders],
+            stdout=-1,
+            stderr=-3,
+            timeout=PATIENCE,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        return "it has written more files than can be counted in a minute"
+    used = int(done.stdout.split()[-2])
+    return f"it has written {used >> 10} MiB, and may write {most_kib >> 10}" if used > most_kib else ""
+
+
+def ended_by(unit: str) -> str:
+    """The limit by which systemd has ended a unit; it forgets the unit then."""
+    asked = ["systemctl", "show", "--property=Result", "--value", unit]
+    result = subprocess.run(asked, stdout=-1, text=True).stdout.strip()
+    subprocess.run(["systemctl", "reset-failed", unit], stderr=-3)
+    return CAUSES.get(result, "")
+
+
+def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_bytes: int, folders: Sequence[str]) -> str:
+    """Pass output on and watch limits until the command has ended; returns why the step was ended, if it was."""
+    out = sys.stdout.buffer
+    why, left, measured = "", log_bytes, time.monotonic() + MEASURE
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        looked = 0.0
+        while True:
+            if selector.select(LOOK):
+                piece = os.read(output.fileno(), PIECE)
+                if not piece:
+                    return why
+                out.write(piece[: max(0, left)])
+                if left > 0 and len(piece) >= left:
+                    out.write(f"\nlimit: it has printed {log_bytes >> 20} MiB; the rest is dropped\n".encode())
+                out.flush()
+                left -= len(piece)
+            now = time.monotonic()
+            if why or now < looked + LOOK:
+                continue
+            looked, places = now, [*folders, *private(unit)]
+            why = shortage(places, least_kib)
+            if not why and now > measured:
+                why = excess(places, most_kib)
+                measured = time.monotonic() + max(MEASURE, SHARE * (time.monotonic() - now))
+            if why:
+                subprocess.run(["systemctl", "kill", "--signal=KILL", unit], stderr=-3)
+                subprocess.run(["systemctl", "stop", unit], stderr=-3)
+
+
+def main(words: list[str]) -> int:
+    """Run the step; its status is this program's, and 1 where a limit ended it."""
+    at = words.index("--")
+    (unit, most_kib, least_kib, log_bytes, *folders), command = words[:at], words[at + 1 :]
+    with subprocess.Popen(command, stdout=-1, stderr=-2) as running:
+        assert running.stdout
+        why = follow(running.stdout, unit, int(most_kib), int(least_kib), int(log_bytes), folders)
+    found = ended_by(unit)
+    why = why or found
+    if why:
+        sys.stdout.write(f"limit: {unit} was ended: {why}\n")
+    return 1 if why else running.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
