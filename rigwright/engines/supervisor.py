@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 LOOK = 0.2  # seconds between two looks at file systems
 MEASURE = 2.0  # seconds between two looks at all files, at least
@@ -112,8 +112,7 @@ def main(words: list[str]) -> int:
     at = words.index("--")
     (unit, most_kib, least_kib, log_bytes, *folders), command = words[:at], words[at + 1 :]
     with subprocess.Popen(command, stdout=-1, stderr=-2) as running:
-        assert running.stdout
-        why = follow(running.stdout, unit, int(most_kib), int(least_kib), int(log_bytes), folders)
+        why = follow(cast("IO[bytes]", running.stdout), unit, int(most_kib), int(least_kib), int(log_bytes), folders)
     found = ended_by(unit)
     why = why or found
     if why:

@@ -73,6 +73,44 @@ def test_a_host_with_a_gateway_is_as_declared_and_stays_so(box: Box) -> None:
     assert deploy(inventory).changed == []
 
 
+TWIN = """
+import socket, sys
+one = socket.socket(socket.AF_INET6)
+one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+one.bind((sys.argv[1], int(sys.argv[2])))
+one.listen()
+if len(sys.argv) > 3:
+    one.accept()
+"""
+
+
+def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away(box: Box) -> None:
+    host, inventory = box.host, box.inventory()
+    host.run(f"cat > /var/tmp/twin.py <<'END'\n{TWIN}\nEND")
+    nobody = "setpriv --reuid=nobody --regid=nogroup --clear-groups"
+    for port in (LAN, TLS):
+        for address in ("::", "::1"):
+            tried = host.run(f"{nobody} python3 /var/tmp/twin.py {address} {port} 2>&1 || true")
+            assert "Address already in use" in tried, (port, address, tried)
+        # refused at once, so that a client goes on to another address of the same name
+        assert host.run(f"curl --silent 'http://[::1]:{port}' || echo $?").strip() == "7"
+    units = "'rigwright_reserved-*'"
+    host.run(
+        f"systemctl stop {units}; systemd-run -q --uid=nobody --unit=twin python3 /var/tmp/twin.py :: {LAN} stay; "
+        f"until ss -Hltn 'sport = :{LAN}' | grep -F '[::]'; do sleep 0.1; done"
+    )
+    assert {"D01", "D02"} <= red(inventory)
+    run = deploy(inventory)
+    assert run.status == 0, run.said
+    assert f"[::]:{LAN} is in use by python3 (twin.service), pid" in run.said
+    host.run("systemctl stop twin")
+    tried = f"{nobody} python3 /var/tmp/twin.py :: {LAN} 2>&1 || true"
+    until(lambda: "Address already in use" in host.run(tried), "kept again")
+    assert red(inventory) == set()
+
+
 @pytest.mark.all_only
 def test_clients_speak_to_one_plain_address_without_a_key(box: Box) -> None:
     # what clients say that were told to need none: a key that is nothing, or blank

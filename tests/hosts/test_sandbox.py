@@ -68,6 +68,18 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inv
     )
     # connected and then closed, which a client tells from a port that nobody holds (7)
     assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
+    # nor do they reach a start before all has been done that has to come before them, however early its engine answers
+    waits = "until [ -e /run/go ]; do sleep 0.1; done"
+    converged.run(
+        f"printf '#!/bin/sh\\n{waits}\\nexec /usr/bin/setpriv \"$@\"\\n' > /usr/local/bin/setpriv; "
+        "chmod 755 /usr/local/bin/setpriv; systemctl start --no-block rigwright-chat; "
+        f"until curl --silent --fail --unix-socket {SOCKET} http://x/health; do sleep 0.1; done"
+    )
+    assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
+    assert converged.run("systemctl is-active rigwright-chat || true").strip() == "activating"
+    converged.run("touch /run/go; systemctl start rigwright-chat; rm /usr/local/bin/setpriv")
+    assert "tiny-rig" in converged.run(ask)
+    converged.run("systemctl stop rigwright-chat")
     carrier = main_pid(converged, CARRIER)
     assert deploy(inventory).changed == ["Serving | Activate generation"]
     assert "tiny-rig" in converged.run(ask)
