@@ -122,6 +122,9 @@ def test_in_the_hosts_network_a_loopback_interface_is_nobodys_own(shared: bool) 
     found = network([("127.0.0.1", 0)], [], allowed, here if shared else "net:[0]")
     assert not any("AF_INET " in one or one.endswith(("AF_INET", "AF_NETLINK")) for one in found)
     assert ("is in the host's network" in found) == shared
+    assert ("can use io_uring" in found) == has_io_uring()
+    assert any(one.startswith("can open sockets of AF_UNSPEC, AF_UNIX, ") for one in found)
+    assert not any("AF_INET," in one for one in found)
     assert ("can listen on 127.0.0.1 port 0" in found) == shared
 
 
