@@ -25,7 +25,8 @@ SHARE = 20  # such a look takes at most one part in so many of the time
 PATIENCE = 60.0  # seconds for one look: with more files than that, the step has more than a build leaves
 FILES = 10_000  # that a file system has to have left
 PIECE = 1 << 16
-TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 (systemd's private ones lie there)
+# Where systemd's private ones lie. The job has its own in place of them; process 1 sees the host's.
+TEMPORARY = ("/proc/1/root/tmp", "/proc/1/root/var/tmp")
 CAUSES = {
     "timeout": "it ran longer than its unit may (RuntimeMaxSec): see above what does not end",
     "oom-kill": "it needed more memory than its unit may have (MemoryMax), or than the host has: free memory, or stop "
@@ -42,14 +43,15 @@ def private(unit: str) -> list[str]:
 def shortage(folders: Sequence[str], least_kib: int) -> str:
     """Why the step has to end for the sake of the file systems that it writes to; empty where it has not."""
     for folder in folders:
+        place = folder.removeprefix("/proc/1/root")
         try:
             there = os.statvfs(folder)
         except OSError:
             continue
         if there.f_bavail * there.f_frsize < least_kib << 10:
-            return f"less than {least_kib >> 10} MiB are left where it writes ({folder}): free space, then deploy again"
+            return f"less than {least_kib >> 10} MiB are left where it writes ({place}): free space, then deploy again"
         if there.f_files and there.f_favail < FILES:
-            return f"fewer than {FILES} files are left where it writes ({folder}): remove files, then deploy again"
+            return f"fewer than {FILES} files are left where it writes ({place}): remove files, then deploy again"
     return ""
 
 

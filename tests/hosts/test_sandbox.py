@@ -69,15 +69,17 @@ def test_clients_wait_at_the_port_while_nobody_is_behind_it(converged: Host, inv
     # connected and then closed, which a client tells from a port that nobody holds (7)
     assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
     # nor do they reach a start before all has been done that has to come before them, however early its engine answers
-    waits = "until [ -e /run/go ]; do sleep 0.1; done"
+    slow = '#!/bin/sh\\nuntil [ -e /run/go ]; do sleep 0.1; done\\nexec /var/tmp/setpriv "$@"\\n'
     converged.run(
-        f"printf '#!/bin/sh\\n{waits}\\nexec /usr/bin/setpriv \"$@\"\\n' > /usr/local/bin/setpriv; "
-        "chmod 755 /usr/local/bin/setpriv; systemctl start --no-block rigwright-chat; "
+        f"cp /usr/bin/setpriv /var/tmp/setpriv; printf '{slow}' > /var/tmp/slow; chmod 755 /var/tmp/slow; "
+        "mount --bind /var/tmp/slow /usr/bin/setpriv; systemctl start --no-block rigwright-chat; "
         f"until curl --silent --fail --unix-socket {SOCKET} http://x/health; do sleep 0.1; done"
     )
     assert converged.run(f"{ask} || echo $?").strip() in ("52", "56")
     assert converged.run("systemctl is-active rigwright-chat || true").strip() == "activating"
-    converged.run("touch /run/go; systemctl start rigwright-chat; rm /usr/local/bin/setpriv")
+    converged.run(
+        "touch /run/go; systemctl start rigwright-chat; umount /usr/bin/setpriv; rm /var/tmp/setpriv /var/tmp/slow"
+    )
     assert "tiny-rig" in converged.run(ask)
     converged.run("systemctl stop rigwright-chat")
     carrier = main_pid(converged, CARRIER)
