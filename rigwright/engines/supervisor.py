@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -37,7 +38,11 @@ CAUSES = {
 def private(unit: str) -> list[str]:
     """What the step has in place of /tmp and /var/tmp (systemd.exec(5), PrivateTmp=)."""
     pattern = f"systemd-private-*-{glob.escape(unit)}-*"
-    return [str(path) for folder in TEMPORARY for path in Path(folder).glob(pattern)]
+    found = []
+    for folder in TEMPORARY:
+        with suppress(OSError):
+            found += [str(path) for path in Path(folder).glob(pattern)]
+    return found
 
 
 def shortage(folders: Sequence[str], least_kib: int) -> str:
@@ -69,6 +74,12 @@ def excess(folders: Sequence[str], most_kib: int) -> str:
         return "it has written more files than can be counted in a minute"
     used = int(done.stdout.split()[-2])
     return f"it has written {used >> 10} MiB, and may write {most_kib >> 10}" if used > most_kib else ""
+
+
+def end(unit: str) -> None:
+    """End the step, whatever it does."""
+    subprocess.run(["systemctl", "kill", "--signal=KILL", unit], stderr=-3)
+    subprocess.run(["systemctl", "stop", unit], stderr=-3)
 
 
 def ended_by(unit: str) -> str:
@@ -105,8 +116,7 @@ def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_byte
                 why = excess(places, most_kib)
                 measured = time.monotonic() + max(MEASURE, SHARE * (time.monotonic() - now))
             if why:
-                subprocess.run(["systemctl", "kill", "--signal=KILL", unit], stderr=-3)
-                subprocess.run(["systemctl", "stop", unit], stderr=-3)
+                end(unit)
 
 
 def main(words: list[str]) -> int:
@@ -114,7 +124,13 @@ def main(words: list[str]) -> int:
     at = words.index("--")
     (unit, most_kib, least_kib, log_bytes, *folders), command = words[:at], words[at + 1 :]
     with subprocess.Popen(command, stdout=-1, stderr=-2) as running:
-        why = follow(cast("IO[bytes]", running.stdout), unit, int(most_kib), int(least_kib), int(log_bytes), folders)
+        try:
+            why = follow(
+                cast("IO[bytes]", running.stdout), unit, int(most_kib), int(least_kib), int(log_bytes), folders
+            )
+        except BaseException:
+            end(unit)
+            raise
     found = ended_by(unit)
     why = why or found
     if why:
