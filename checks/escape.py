@@ -102,7 +102,7 @@ def format_families(families: Sequence[int]) -> str:
 
 
 class Ring:
-    """An io_uring of one entry (io_uring_setup(2)), by system calls alone: who may make one gets past a filter."""
+    """An io_uring of one entry (io_uring_setup(2)), by system calls alone. Its requests pass no filter."""
 
     def __init__(self) -> None:
         """Set one up.

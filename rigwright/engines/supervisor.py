@@ -35,7 +35,7 @@ CAUSES = {
 }
 
 
-def private(unit: str) -> list[str]:
+def temporary_folders(unit: str) -> list[str]:
     """What the step has in place of /tmp and /var/tmp (systemd.exec(5), PrivateTmp=)."""
     pattern = f"systemd-private-*-{glob.escape(unit)}-*"
     found = []
@@ -110,7 +110,7 @@ def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_byte
             now = time.monotonic()
             if why or now < looked + LOOK:
                 continue
-            looked, places = now, [*folders, *private(unit)]
+            looked, places = now, [*folders, *temporary_folders(unit)]
             why = shortage(places, least_kib)
             if not why and now > measured:
                 why = excess(places, most_kib)

@@ -16,7 +16,7 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot
-from tests.hosts.support import Run, command, deploy, on_both, until, write_inventory
+from tests.hosts.support import Run, command, deploy, until, write_inventory
 from tests.locks import lock_text
 
 FILE = Path(__file__).with_name("engine_deploy.py")
@@ -161,7 +161,7 @@ def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path
     leaves_nothing(evil, "a program that becomes root")
 
 
-@on_both
+@pytest.mark.all_only
 def test_a_source_that_never_ends_nor_stops_writing_is_ended_and_the_limit_is_named(
     lab: Lab, boot: Boot, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Addresses beside the gateway's listeners: nobody else listens there, and clients go on to the next address."""
+"""Addresses beside the gateway's listeners: no other process listens there, and clients go on to the next address."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def error_of(attempt: Any, *arguments: object) -> int:
         ("[::1]", "127.0.0.1", ["127.0.0.1"]),
     ],
 )
-def test_nobody_listens_at_a_reserved_address_and_its_clients_are_refused(
+def test_no_other_process_listens_at_a_reserved_address_and_its_clients_are_refused(
     listener: str, reserved: str, tried: list[str]
 ) -> None:
     port = free_port()
-    with closing(reserve.bound(f"{reserved}:{port}")), closing(listening(f"{listener}:{port}")):
+    with closing(reserve.bind_socket(f"{reserved}:{port}")), closing(listening(f"{listener}:{port}")):
         assert [error_of(listening, f"{one}:{port}") for one in tried] == [errno.EADDRINUSE] * len(tried)
         address = split_place(f"{tried[-1]}:{port}")
         assert error_of(socket.create_connection, address) == errno.ECONNREFUSED
@@ -117,7 +117,7 @@ def test_a_host_without_the_address_has_nothing_to_keep(monkeypatch: pytest.Monk
     def without(place: str) -> socket.socket:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(reserve, "bound", without)
+    monkeypatch.setattr(reserve, "bind_socket", without)
     assert reserve.reserve(["[::]:8001", "[::1]:8002"]) == {}
 
 

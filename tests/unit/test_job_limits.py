@@ -84,7 +84,7 @@ def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pyt
     mine = tmp_path / r"systemd-private-0123-rw-job-a\x2db-compile.service-Ab3xYz"
     for path in (mine, tmp_path / "systemd-private-0123-other.service-Ab3xYz"):
         path.mkdir()
-    assert supervisor.private(r"rw-job-a\x2db-compile.service") == [str(mine)]
+    assert supervisor.temporary_folders(r"rw-job-a\x2db-compile.service") == [str(mine)]
 
 
 def test_every_program_that_came_from_outside_has_all_limits() -> None:

@@ -16,7 +16,7 @@ IP_FREEBIND = 15  # linux/in.h; of IPv6 sockets, too
 AGAIN = 1.0  # seconds between two tries
 
 
-def bound(place: str) -> socket.socket:
+def bind_socket(place: str) -> socket.socket:
     """A socket that keeps an address.
 
     Raises:
@@ -43,7 +43,7 @@ def reserve(places: list[str]) -> dict[str, socket.socket]:
     while missing:
         for place in list(missing):
             try:
-                kept[place] = bound(place)
+                kept[place] = bind_socket(place)
                 missing.remove(place)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
