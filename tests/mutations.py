@@ -81,10 +81,13 @@ def main() -> None:
     options = parser.parse_args()
     mutations = [one for one in load_mutations() if options.k in one.protects]
     missed = 0
+    tests = sorted({test for mutation in mutations for test in mutation.tests})
     with tempfile.TemporaryDirectory() as folder:
         if not options.list:
             archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+            if status := run_tests(tests, Path(folder)):
+                sys.exit(f"the tests of these mutations fail on the committed tree already: pytest's exit status {status}")
         for mutation in mutations:
             if options.list:
                 print(f"{mutation.protects}: {mutation.file}, {' '.join(mutation.tests)}")
