@@ -1,7 +1,7 @@
-"""Removes protections one at a time and runs the tests that must notice: `python -m tests.mutations [-k WORDS] [--list]`.
+"""Removes protections one at a time and runs the tests that must notice: `python -m tests.mutations [-k WORDS]`.
 
-Each row of mutations.toml names a file, the text of a protection, the text that removes it, and the tests of `./rig test`
-that fail without it. The runner works on a copy of the committed tree, so the checkout stays as it is.
+Each row of mutations.toml names a file, the text of a protection, the text that removes it, and the tests of
+`./rig test` that fail without it. The runner works on a copy of the committed tree, so the checkout stays as it is.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
@@ -87,7 +91,9 @@ def main() -> None:
             archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
             if status := run_tests(tests, Path(folder)):
-                sys.exit(f"the tests of these mutations fail on the committed tree already: pytest's exit status {status}")
+                sys.exit(
+                    f"the tests of these mutations fail on the committed tree already: pytest's exit status {status}"
+                )
         for mutation in mutations:
             if options.list:
                 print(f"{mutation.protects}: {mutation.file}, {' '.join(mutation.tests)}")
