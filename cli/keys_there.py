@@ -98,9 +98,7 @@ def file_access(file: Path) -> Iterator[None]:
     except (Invalid, LockHeld) as error:
         raise FileAccessFailed(str(error)) from None
     except OSError as error:
-        # of the lock file, its own name; a file that is written has a temporary one
-        place = error.filename if str(error.filename or "").endswith(".lock") else file
-        raise FileAccessFailed(f"{place} cannot be written: {error.strerror}") from None
+        raise FileAccessFailed(keyring.describe_failure(file, error)) from None
 
 
 @dataclass(frozen=True)

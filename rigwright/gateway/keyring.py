@@ -148,6 +148,13 @@ def locked(path: Path, doing: str) -> AbstractContextManager[None]:
     return file_lock(real.with_name(f".{real.name}.lock"), doing, PATIENCE)
 
 
+def describe_failure(file: Path, error: OSError) -> str:
+    """Why a keys file, or its lock, cannot be written."""
+    # a file that is written has a temporary name
+    place = error.filename if str(error.filename or "").endswith(".lock") else f"{file} cannot be written"
+    return f"{place}: {error.strerror}"
+
+
 def write_version(path: Path, doing: str, replaced: Sequence[HostVersion] = ()) -> Keyring:
     """Write the version of the keys into their file where that does not name it, as after an edit by hand.
 

@@ -65,7 +65,7 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
         yield _refused(str(error))
         return
     except OSError as error:
-        yield _refused(f"{file} cannot be written: {error.strerror}")
+        yield _refused(keyring.describe_failure(Path(file), error))
         return
     text = keyring.keys_json(ring)
     found, wanted = host.get_fact(Given, script=given.script(rig)), keyring.digest(text)
