@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -47,7 +46,7 @@ def holder_record(doing: str) -> str:
     """
     return json.dumps(
         {
-            "who": f"{getpass.getuser()}@{socket.gethostname()}",
+            "who": f"{getpass.getuser()}@{os.uname().nodename}",
             "pid": os.getpid(),
             "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
             "doing": doing,

@@ -203,9 +203,11 @@ def test_another_user_of_the_controller_delays_no_revocation(controllers: Contro
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]
     with subprocess.Popen(nobody, cwd=tmp_path / "a", stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout
-        for _ in (".", "rig.py"):
-            process.stdout.readline()
-        done = a("revoke", "alice", "--no-hosts")
-        os.killpg(process.pid, 9)
+        try:
+            for _ in (".", "rig.py"):
+                process.stdout.readline()
+            done = a("revoke", "alice", "--no-hosts")
+        finally:
+            os.killpg(process.pid, 9)
     assert done.exit_code == 0, done.stderr
     assert keyring.load(keys_file(tmp_path, "a")).keys == {}
