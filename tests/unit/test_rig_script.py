@@ -144,6 +144,7 @@ def test_another_run_that_prepares_the_environment_is_named_and_waited_for(tmp_p
             assert run.stderr
             assert run.stderr.readline() == f"waiting: process 7 of ops since noon prepares {clone.root}/.venv\n"
             fcntl.flock(held, fcntl.LOCK_UN)
+            run.communicate()
     assert run.returncode == 0
     # no other user can hold it from now on
     assert lock.stat().st_mode & 0o777 == 0o600
