@@ -281,7 +281,7 @@ def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) ->
     serial, _, identifier = ours.keys_version.partition(" ")
     numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
     # the file is older than the host's keys: a deploy is refused
-    step = DEPLOY if is_replaceable(ring.numbered, identifier) else REMEDY
+    step = DEPLOY if is_replaceable(ring.current_version, identifier) else REMEDY
     expect(numbered, described, step, holds=found == wanted)
 
 
@@ -289,7 +289,7 @@ def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.Keyring, str, s
     """Those of the operator's file, their SHA-256 as hosts get them, and both in words."""
     ring = keyring.load(keys_file(rig, declared))
     wanted = keyring.digest(keyring.keys_json(ring))
-    return ring, wanted, f"keys {wanted[:12]}, serial {ring.numbered.serial}, of {declared.keys_file}"
+    return ring, wanted, f"keys {wanted[:12]}, serial {ring.current_version.serial}, of {declared.keys_file}"
 
 
 @check(

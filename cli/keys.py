@@ -18,13 +18,13 @@ from cli.ending import lacking
 from cli.keys_there import (
     Asked,
     asked_of,
+    connect_hosts,
     everywhere,
     file_access,
     having_of,
-    reach_of,
+    is_accepted,
     refuse_diverged,
     refuse_vanished,
-    takes,
 )
 from cli.tables import say, show
 from rigwright.gateway import host_keys, keyring
@@ -103,7 +103,7 @@ def make(
         )
         return there.having(name, key)
 
-    reach = None if no_hosts else reach_of(asked)
+    reach = None if no_hosts else connect_hosts(asked)
     if reach:
         refuse_vanished(asked, reach)
         refuse_diverged(asked, reach)
@@ -131,7 +131,7 @@ def rotate(asked: Asked, name: str, keep: str | None, no_hosts: bool) -> None:
         return there.having(name, before.model_copy(update=values))
 
     _of(asked.load(), name)
-    reach = None if no_hosts else reach_of(asked)
+    reach = None if no_hosts else connect_hosts(asked)
     if reach:
         refuse_diverged(asked, reach)
     _changed(asked, change)
@@ -152,7 +152,7 @@ def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
 
     _changed(asked, change)
     say(f"the key of {name} is revoked in {asked.file}", err=True)
-    everywhere(asked, None if no_hosts else reach_of(asked))
+    everywhere(asked, None if no_hosts else connect_hosts(asked))
 
 
 @keys.command()
@@ -169,7 +169,7 @@ def bring(asked: Asked, replace_newer: bool) -> None:
     A host keeps the keys that it has where the file's were not made from them: those of an earlier file would give
     revoked keys back.
     """
-    reach = reach_of(asked)
+    reach = connect_hosts(asked)
     refuse_vanished(asked, reach)
     if replace_newer:
         keys_there.replace_newer(asked, reach)
@@ -186,7 +186,7 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     having: dict[str, Having] = {}
     silent: Gone = {}
     if not no_hosts:
-        reach = reach_of(asked)
+        reach = connect_hosts(asked)
         silent = reach.gone
         having = dict(zip((box.name for box in reach.boxes), each(reach.boxes, having_of), strict=True))
     wanted = {str(row["sha256"]): row for row in keyring.rows(ring)}
@@ -207,8 +207,8 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     for host, one in sorted(having.items()):
         serials.setdefault(one.version.serial if one.version else 0, []).append(host)
     on_hosts = "".join(f"; serial {serial} on {', '.join(names)}" for serial, names in sorted(serials.items()))
-    say(f"{asked.file}: serial {ring.numbered.serial}{on_hosts}", err=True)
-    newer = [host for host, one in sorted(having.items()) if not takes(ring, one)]
+    say(f"{asked.file}: serial {ring.current_version.serial}{on_hosts}", err=True)
+    newer = [host for host, one in sorted(having.items()) if not is_accepted(ring, one)]
     for host in newer:
         say(f"{host}: {host_keys.divergence(asked.file, ring, having[host])}", err=True)
     behind = [host for host, one in sorted(having.items()) if not one.current or not _same(one, ring)]
@@ -219,7 +219,9 @@ def list_(context: click.Context, no_hosts: bool) -> None:
 
 
 def _same(one: Having, ring: Keyring) -> bool:
-    return one.version is not None and one.version.id == ring.numbered.id and list(one.rows) == keyring.rows(ring)
+    return (
+        one.version is not None and one.version.id == ring.current_version.id and list(one.rows) == keyring.rows(ring)
+    )
 
 
 def _limits(key: Key) -> str:
@@ -242,7 +244,7 @@ def _printed(name: str, clear: str) -> None:
 def _changed(asked: Asked, change: Callable[[Keyring], Keyring]) -> None:
     """Change the file, as its next version; a run that does so at the same time waits."""
     now = _now()
-    with file_access(asked.file), keyring.locked(asked.file, f"keys of {asked.inventory}"):
+    with file_access(asked.file), keyring.lock_file(asked.file, f"keys of {asked.inventory}"):
         there = keyring.load(asked.file)
         kept = there.model_copy(update={"keys": {name: key.before(now) for name, key in there.keys.items()}})
         keyring.dump(asked.file, change(kept))

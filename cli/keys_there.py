@@ -128,7 +128,7 @@ def everywhere(asked: Asked, reach: Reach | None) -> None:
     missing = len(reach.gone)
     for name, why in reach.gone.items():
         say(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
-    ring = _numbered(asked)
+    ring = _write_version(asked)
     became = _bring_all(asked, reach.boxes, ring)
     for box in reach.boxes:
         line, there = _became(asked, became[box.name])
@@ -145,22 +145,22 @@ def _bring_all(asked: Asked, boxes: list[Box], ring: Keyring) -> dict[str, Broug
         sent = ring
         answers = each(pending, partial(_brought, ring=sent))
         became |= {box.name: one for box, one in zip(pending, answers, strict=True)}
-        ring = _numbered(asked)
+        ring = _write_version(asked)
         # another run of this machine has changed the file since, and was there first
-        pending = [box for box in pending if (newer := became[box.name].newer) and takes(ring, newer)]
+        pending = [box for box in pending if (newer := became[box.name].newer) and is_accepted(ring, newer)]
         if not pending or ring == sent:
             break
     return became
 
 
-def _numbered(asked: Asked) -> Keyring:
+def _write_version(asked: Asked) -> Keyring:
     with file_access(asked.file):
         return keyring.write_version(asked.file, f"keys of {asked.inventory}")
 
 
-def takes(ring: Keyring, host: Having) -> bool:
+def is_accepted(ring: Keyring, host: Having) -> bool:
     """Whether a host takes these keys."""
-    return is_replaceable(ring.numbered, host.version.id if host.version else "")
+    return is_replaceable(ring.current_version, host.version.id if host.version else "")
 
 
 def refuse_diverged(asked: Asked, reach: Reach) -> None:
@@ -172,7 +172,9 @@ def refuse_diverged(asked: Asked, reach: Reach) -> None:
         click.ClickException: a host has other keys; what these would do there is named.
     """
     ring = asked.load()
-    if refused := [f"{box.name}: {host_keys.divergence(asked.file, ring, one)}" for box, one in _diverged(ring, reach)]:
+    if refused := [
+        f"{box.name}: {host_keys.divergence(asked.file, ring, one)}" for box, one in _collect_diverged(ring, reach)
+    ]:
         raise click.ClickException("\n".join((*refused, "Nothing was changed")))
 
 
@@ -183,7 +185,7 @@ def replace_newer(asked: Asked, reach: Reach) -> None:
         FileAccessFailed: the file is refused, or cannot be written.
     """
     ring = asked.load()
-    diverged = _diverged(ring, reach)
+    diverged = _collect_diverged(ring, reach)
     for box, one in diverged:
         effect = describe_effect((*keyring.rows(ring), *keyring.ending(ring)), one.valid)
         serial = f"serial {one.version.serial}" if one.version else "keys"
@@ -193,9 +195,9 @@ def replace_newer(asked: Asked, reach: Reach) -> None:
         keyring.write_version(asked.file, f"keys of {asked.inventory}", versions)
 
 
-def _diverged(ring: Keyring, reach: Reach) -> list[tuple[Box, Having]]:
+def _collect_diverged(ring: Keyring, reach: Reach) -> list[tuple[Box, Having]]:
     answers = each(reach.boxes, _having_or_none)
-    return [(box, one) for box, one in zip(reach.boxes, answers, strict=True) if one and not takes(ring, one)]
+    return [(box, one) for box, one in zip(reach.boxes, answers, strict=True) if one and not is_accepted(ring, one)]
 
 
 def _having_or_none(box: Box) -> Having | None:
@@ -225,7 +227,7 @@ def refuse_vanished(asked: Asked, reach: Reach) -> None:
         )
 
 
-def reach_of(asked: Asked) -> Reach:
+def connect_hosts(asked: Asked) -> Reach:
     """Connect to the hosts that have a gateway."""
     found, gone = boxes(asked.inventory, asked.limit)
     lost = {name: why for name, why in gone.items() if name in asked.rigs}
@@ -235,7 +237,7 @@ def reach_of(asked: Asked) -> Reach:
 def _brought(box: Box, ring: Keyring) -> Brought:
     text = keyring.keys_json(ring)
     record = holder_record("updating the gateway's keys")
-    script = host_keys.bringing(box.rig, keyring.digest(text), ring.numbered, record, TURN)
+    script = host_keys.bringing(box.rig, keyring.digest(text), ring.current_version, record, TURN)
     try:
         answer = root.run(box.target, script, text, PATIENCE)
         return host_keys.brought(answer.lines)

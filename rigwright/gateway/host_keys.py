@@ -95,7 +95,7 @@ def divergence(file: Path, ring: Keyring, host: Having) -> str:
         host: The host's.
     """
     ours = (*keyring.rows(ring), *keyring.ending(ring))
-    found = describe_divergence(str(file), ring.numbered, ours, host.version, host.valid)
+    found = describe_divergence(str(file), ring.current_version, ours, host.version, host.valid)
     return f"{found}. {REMEDY}"
 
 
@@ -120,7 +120,7 @@ def describe_refusal(file: Path, ring: Keyring, found: Found, read_host: Callabl
     """
     if not file.exists() and given.was_given(found, keyring.digest(keyring.keys_json(Keyring()))):
         return f"{keyring.vanished(file)}; this host has keys that you gave it"
-    return "" if is_replaceable(ring.numbered, found.version) else divergence(file, ring, read_host())
+    return "" if is_replaceable(ring.current_version, found.version) else divergence(file, ring, read_host())
 
 
 @dataclass(frozen=True)

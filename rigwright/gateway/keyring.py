@@ -91,7 +91,7 @@ class Keyring(Frozen):
         return Keyring(keys=others | ({name: key} if key else {}), version=self.version)
 
     @property
-    def numbered(self) -> KeyVersion:
+    def current_version(self) -> KeyVersion:
         """The version of exactly these keys."""
         return version_for(self.version, _content(self))
 
@@ -103,7 +103,7 @@ def load(path: Path) -> Keyring:
         Invalid: it is something else.
     """
     found = read_file(path)
-    return found.model_copy(update={"version": found.numbered})
+    return found.model_copy(update={"version": found.current_version})
 
 
 def read_file(path: Path) -> Keyring:
@@ -133,7 +133,7 @@ def vanished(file: Path | str) -> str:
     )
 
 
-def locked(path: Path, doing: str) -> AbstractContextManager[None]:
+def lock_file(path: Path, doing: str) -> AbstractContextManager[None]:
     """Hold the lock of a keys file: a process that changes it reads it and writes it in this block.
 
     Args:
@@ -160,21 +160,21 @@ def write_version(path: Path, doing: str, replaced: Sequence[HostVersion] = ()) 
 
     Args:
         path: The keys file; where there is none, none is written.
-        doing: As in `locked`.
+        doing: As in `lock_file`.
         replaced: Versions on hosts, not those of this file, that the keys replace.
 
     Raises:
         Invalid: the file is refused.
-        LockHeld: as `locked`.
+        LockHeld: as `lock_file`.
         OSError: it cannot be written.
     """
     found = read_file(path)
-    if not replaced and (found.version == found.numbered or not path.exists()):
-        return found.model_copy(update={"version": found.numbered})
-    with locked(path, doing):
+    if not replaced and (found.version == found.current_version or not path.exists()):
+        return found.model_copy(update={"version": found.current_version})
+    with lock_file(path, doing):
         found = load(path)
         if replaced:
-            found = found.model_copy(update={"version": version_over(found.numbered, _content(found), replaced)})
+            found = found.model_copy(update={"version": version_over(found.current_version, _content(found), replaced)})
         dump(path, found)
     return found
 
@@ -194,7 +194,7 @@ def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
 def text(keyring: Keyring) -> str:
     """The file's text: the same for the same keys."""
     tables = "".join(_table(name, key) for name, key in sorted(keyring.keys.items()))
-    return HEADER + tables + _version_table(keyring.numbered)
+    return HEADER + tables + _version_table(keyring.current_version)
 
 
 def _version_table(version: KeyVersion) -> str:
@@ -273,7 +273,7 @@ def ending(keyring: Keyring) -> list[dict[str, object]]:
 
 def keys_json(keyring: Keyring) -> str:
     """Both, as hosts get them, with their version at the end (templates/gateway/version.sh.j2 reads it there)."""
-    version = keyring.numbered
+    version = keyring.current_version
     numbered = json.dumps({"serial": version.serial, "id": version.id}, separators=(",", ":"))
     return f'{_content(keyring)[:-1]},"version":{numbered}}}\n'
 

@@ -60,7 +60,7 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     + file: the operator's file of keys
     """
     try:
-        ring = _numbered(Path(file))
+        ring = _load_or_write_version(Path(file))
     except (Invalid, LockHeld) as error:
         yield _refused(str(error))
         return
@@ -77,12 +77,12 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
         return
     if found.keys != wanted:
         yield StringCommand(
-            "sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted, ring.numbered)), _stdin=[text]
+            "sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted, ring.current_version)), _stdin=[text]
         )
     yield StringCommand("sh", "-c", QuoteString(given.give_keys(wanted)))
 
 
-def _numbered(file: Path) -> Keyring:
+def _load_or_write_version(file: Path) -> Keyring:
     """The keys of a file, which a run has the version of: after an edit by hand it is written there."""
     return keyring.write_version(file, "deploy") if state.is_executing else keyring.load(file)
 

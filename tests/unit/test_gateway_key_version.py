@@ -27,13 +27,13 @@ def key(letter: str, **rights: object) -> Key:
 def changed(ring: Keyring, name: str, letter: str | None) -> Keyring:
     """The next version, as a command writes it."""
     made = ring.having(name, key(letter) if letter else None)
-    return made.model_copy(update={"version": made.numbered})
+    return made.model_copy(update={"version": made.current_version})
 
 
 def merged(ring: Keyring, other: Keyring) -> Keyring:
     """A version that deliberately replaces another one."""
-    version = HostVersion(other.numbered.serial, other.numbered.id)
-    made = keyring.version_over(ring.numbered, keyring._content(ring), [version])
+    version = HostVersion(other.current_version.serial, other.current_version.id)
+    made = keyring.version_over(ring.current_version, keyring._content(ring), [version])
     return ring.model_copy(update={"version": made})
 
 
@@ -70,13 +70,13 @@ UNVERSIONED = Keyring(keys=FIRST.keys)
     ],
 )
 def test_a_host_takes_keys_that_were_made_from_its_own(host: Keyring, incoming: Keyring, taken: bool) -> None:
-    assert is_replaceable(incoming.numbered, host.numbered.id) is taken
-    assert is_replaceable(incoming.numbered, "")
+    assert is_replaceable(incoming.current_version, host.current_version.id) is taken
+    assert is_replaceable(incoming.current_version, "")
 
 
 def test_each_change_raises_the_serial() -> None:
     rings = (Keyring(), FIRST, REVOKED, LATER, FORK, EDITED, UNVERSIONED, merged(FORK, LATER))
-    assert [ring.numbered.serial for ring in rings] == [1, 1, 2, 3, 2, 3, 1, 4]
+    assert [ring.current_version.serial for ring in rings] == [1, 1, 2, 3, 2, 3, 1, 4]
 
 
 def test_a_version_keeps_to_its_bounds() -> None:
@@ -93,14 +93,14 @@ def test_a_file_keeps_its_version(tmp_path: Path) -> None:
     path = tmp_path / "gateway-keys.toml"
     for ring in (FIRST, LONGER, merged(FORK, REVOKED), EDITED):
         keyring.dump(path, ring)
-        assert keyring.read_file(path).version == ring.numbered
+        assert keyring.read_file(path).version == ring.current_version
     written = path.stat()
-    assert keyring.write_version(path, "a test").version == EDITED.numbered
+    assert keyring.write_version(path, "a test").version == EDITED.current_version
     assert path.stat() == written
 
 
 def test_a_file_that_is_not_there_is_not_written_for_its_version(tmp_path: Path) -> None:
-    assert keyring.write_version(tmp_path / "keys", "a test").numbered.serial == 1
+    assert keyring.write_version(tmp_path / "keys", "a test").current_version.serial == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -87,7 +87,7 @@ def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: 
 
 def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from() -> None:
     given = json.loads(keyring.keys_json(RING))
-    assert given.pop("version") == {"serial": 1, "id": RING.numbered.id}
+    assert given.pop("version") == {"serial": 1, "id": RING.current_version.id}
     alice = {"name": "alice", "models": ["qwen3", "org/other:8b"], "requests_per_minute": 60, "streams": 8}
     assert given == {
         "keys": [

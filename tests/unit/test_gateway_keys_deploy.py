@@ -75,7 +75,7 @@ def test_keys_that_came_after_a_deploy_had_looked_are_not_replaced(host: Gateway
     lying = host.credentials / "gateway-keys.json"
     before, ring = lying.read_bytes(), keyring.load(file)
     text = keyring.keys_json(ring)
-    done = host.sh(given.bring(str(lying), keyring.digest(text), ring.numbered), text)
+    done = host.sh(given.bring(str(lying), keyring.digest(text), ring.current_version), text)
     assert (done.returncode, lying.read_bytes()) == (1, before)
     assert "the keys on this host are no earlier version of these" in done.stderr
 
@@ -93,7 +93,7 @@ def test_a_run_writes_a_version_into_a_file_without_one_and_a_plan_does_not(
     # what a plan compares with is what the run brings
     assert lying.read_text() == keyring.keys_json(FIRST)
     assert (file.read_text() == old) is not executing
-    assert keyring.load(file).numbered == FIRST.numbered
+    assert keyring.load(file).current_version == FIRST.current_version
 
 
 def test_keys_that_were_changed_on_the_host_are_put_right(

@@ -166,7 +166,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     lying.write_text(KEYS)
     noted(host, keyring.digest(KEYS))
     file.touch()
-    keyring.write_version(file, "test", [HostVersion(1, RING.numbered.id)])
+    keyring.write_version(file, "test", [HostVersion(1, RING.current_version.id)])
     carry_out(host, gateway.keys, file=str(file))
     assert json.loads(lying.read_text())["keys"] == []
 
