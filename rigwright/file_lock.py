@@ -1,7 +1,7 @@
 """Locks between processes of the operator's machine: files that their owner alone can open.
 
 Any user who can open a file or a folder can lock it, even one opened for reading (flock(2)). A lock on what others may
-read is therefore theirs to hold for as long as they like.
+read can therefore be held by any of them without end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def file_lock(
 
     Args:
         path: The lock file, created with mode 0600 where it is missing; it stays there.
-        doing: The command or step, for those who wait.
+        doing: The command or step, which a waiting process names.
         patience: Seconds to wait for another holder; None for no limit.
         notify: Receives one line that names the holder, once, after `NOTICE` seconds of waiting.
 

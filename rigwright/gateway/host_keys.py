@@ -155,7 +155,7 @@ def bringing(rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: 
     Args:
         rig: The rig.
         wanted: SHA-256 of the keys, which are its standard input.
-        version: Theirs.
+        version: The version of these keys.
         holder: What is written down as the lease's holder, without a newline.
         patience: Seconds to wait for another holder.
     """

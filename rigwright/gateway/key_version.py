@@ -48,7 +48,7 @@ class HostVersion:
 
 
 def parse_host_version(value: object) -> HostVersion | None:
-    """The version in a host's keys; None without one, as before there were any, and for what is none."""
+    """The version in a host's keys; None where it is missing, as in keys from before versions, or invalid."""
     if not isinstance(value, dict):
         return None
     serial, identifier = value.get("serial"), value.get("id")
@@ -96,7 +96,7 @@ def is_replaceable(version: KeyVersion, host: str) -> bool:
     return host in ("", version.id, *version.before)
 
 
-def describe_divergence(file: str, version: KeyVersion, ours: Rows, host: HostVersion | None, theirs: Rows) -> str:
+def describe_divergence(file: str, version: KeyVersion, ours: Rows, host: HostVersion | None, host_rows: Rows) -> str:
     """What a host has that does not take a file's keys, and what they would do there, in one sentence.
 
     Args:
@@ -104,7 +104,7 @@ def describe_divergence(file: str, version: KeyVersion, ours: Rows, host: HostVe
         version: Its version.
         ours: Its keys, current ones and those that are about to expire, as hosts get them.
         host: The version on the host.
-        theirs: The host's keys, likewise.
+        host_rows: The host's keys, likewise.
     """
     if host is None:
         older = f"{file} was not made from this host's keys"
@@ -114,12 +114,12 @@ def describe_divergence(file: str, version: KeyVersion, ours: Rows, host: HostVe
         older = f"{file} and this host both have serial {host.serial}, from different changes"
     else:
         older = f"{file} has serial {version.serial}, and was not made from this host's serial {host.serial}"
-    return "; ".join((older, *describe_effect(ours, theirs)))
+    return "; ".join((older, *describe_effect(ours, host_rows)))
 
 
-def describe_effect(ours: Rows, theirs: Rows) -> Iterator[str]:
+def describe_effect(ours: Rows, host_rows: Rows) -> Iterator[str]:
     """What keys would do on a host that has others: names of those that would return, vanish, or have other rights."""
-    incoming, there = _by_sha256(ours), _by_sha256(theirs)
+    incoming, there = _by_sha256(ours), _by_sha256(host_rows)
     sorts = {
         "would return": [one for key, one in incoming.items() if _is_stronger(one, there.get(key))],
         "would vanish": [one for key, one in there.items() if _is_stronger(one, incoming.get(key))],

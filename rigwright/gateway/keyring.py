@@ -138,7 +138,7 @@ def lock_file(path: Path, doing: str) -> AbstractContextManager[None]:
 
     Args:
         path: The keys file.
-        doing: The command, for those who wait.
+        doing: The command, which a waiting process names.
 
     Raises:
         LockHeld: another process holds it for `PATIENCE` seconds.
