@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
@@ -59,16 +59,16 @@ class Found:
         return self.gateway not in RUNS or self.credentials_given == self.credentials
 
 
-def was_given(found: Found, none: str) -> bool:
+def was_given(found: Found, none: Collection[str]) -> bool:
     """Whether a host has keys, and none but those that it was given: what else lies there is to be taken away.
 
     What it was given is not known between a boot and the router's start, and after keys could not be given.
 
     Args:
         found: What it has.
-        none: SHA-256 of no keys.
+        none: SHA-256 of no keys, as controllers of all versions write them.
     """
-    return found.keys not in ("", none) and found.keys_given in ("", found.keys)
+    return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
 
 
 # somebody may have named a file there as they like

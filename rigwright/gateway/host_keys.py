@@ -118,7 +118,7 @@ def describe_refusal(file: Path, ring: Keyring, found: Found, read_host: Callabl
         found: What the host has.
         read_host: Reads the host's keys, which only a refusal needs.
     """
-    if not file.exists() and given.was_given(found, keyring.digest(keyring.keys_json(Keyring()))):
+    if not file.exists() and given.was_given(found, keyring.digests_of_none()):
         return f"{keyring.vanished(file)}; this host has keys that you gave it"
     return "" if is_replaceable(ring.current_version, found.version) else divergence(file, ring, read_host())
 

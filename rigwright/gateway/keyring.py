@@ -278,6 +278,11 @@ def keys_json(keyring: Keyring) -> str:
     return f'{_content(keyring)[:-1]},"version":{numbered}}}\n'
 
 
+def digests_of_none() -> tuple[str, ...]:
+    """SHA-256 of what hosts are given where there is no file: with a version, and from before there were any."""
+    return digest(keys_json(Keyring())), digest(f"{_content(Keyring())}\n")
+
+
 def _content(keyring: Keyring) -> str:
     return json.dumps({"keys": rows(keyring), "ending": ending(keyring)}, separators=(",", ":"))
 

@@ -15,7 +15,7 @@ from rigwright.gateway.keyring import Key, Keyring
 from roles.gateway import keys_refusals
 from roles.operations import gateway
 from tests.unit.gateway_host import GatewayHost
-from tests.unit.test_gateway_keys_given import before_versions, carry_out
+from tests.unit.test_gateway_keys_given import before_versions, carry_out, noted
 
 FIRST = Keyring(keys={"alice": Key(sha256="a" * 64, made="2026-11-22")})
 
@@ -78,6 +78,19 @@ def test_keys_that_came_after_a_deploy_had_looked_are_not_replaced(host: Gateway
     done = host.sh(given.bring(str(lying), keyring.digest(text), ring.current_version), text)
     assert (done.returncode, lying.read_bytes()) == (1, before)
     assert "the keys on this host are no earlier version of these" in done.stderr
+
+
+@pytest.mark.parametrize("lying", [before_versions(Keyring()), keyring.keys_json(Keyring())])
+def test_a_gateway_without_keys_needs_no_file(
+    host: GatewayHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lying: str
+) -> None:
+    host.fact(gateway, monkeypatch)
+    (host.credentials / "gateway-keys.json").write_text(lying)
+    (host.credentials / "gateway-keys.json").chmod(0o600)
+    noted(host, keyring.digest(lying))
+    carry_out(host, gateway.keys, file=str(tmp_path / "gateway-keys.toml"))
+    assert (host.credentials / "gateway-keys.json").read_text() == keyring.keys_json(Keyring())
+    assert not (tmp_path / "gateway-keys.toml").exists()
 
 
 @pytest.mark.parametrize("executing", [False, True])
