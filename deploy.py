@@ -13,6 +13,7 @@ from roles.container_toolkit import brought_with, container_toolkit, containers_
 from roles.cuda_toolkit import cuda_toolkit
 from roles.deploy_lock import deploy_lock
 from roles.engines import engines
+from roles.gateway import keys_refusals
 from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
@@ -48,6 +49,7 @@ if held and verb in ("deploy", "upgrade"):
         lambda: containers_of(rig),
         lambda: whole(rig),
         lambda: installed(rig),
+        lambda: keys_refusals(rig),
     )
 
 if held and verb == "rollback":

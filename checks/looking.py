@@ -17,6 +17,8 @@ from checks.results import STATUS
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
 from rigwright.declaration.rig import Rig
+from rigwright.gateway import given
+from rigwright.gateway.given import Found as GatewaySecrets
 from rigwright.host import deploy_lock, together
 from rigwright.host import facts as host_facts
 from rigwright.host.channel import said
@@ -53,6 +55,7 @@ SCRIPTS: dict[str, Callable[[Rig], str]] = {
     "holders": lambda rig: holders.script(),
     "holder": lambda rig: render("deploy_lock/holder.sh.j2", deploy_lock=DEPLOY_LOCK),
     "written": lambda rig: render("look/written.sh.j2", config=rig.roots.config),
+    "gateway_secrets": given.script,
     "use": lambda rig: render("look/use.sh.j2"),
 }
 
@@ -131,6 +134,10 @@ class Box:
     def written(self) -> Written:
         """What its current generation has for instances."""
         return self.read(differences.parse, SCRIPTS["written"](self.rig))
+
+    def gateway_secrets(self) -> GatewaySecrets:
+        """Versions of what its gateway's programs have of secrets."""
+        return self.read(given.parse, SCRIPTS["gateway_secrets"](self.rig))
 
     def use(self) -> dict[str, Use]:
         """Since when the units of its instances are what they are, and what memory they have."""

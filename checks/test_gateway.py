@@ -23,6 +23,8 @@ from rigwright.gateway import keyring
 from rigwright.gateway.conf import PATHS
 from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
+from rigwright.gateway.host_keys import REMEDY, keys_file
+from rigwright.gateway.key_version import is_replaceable
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import PREFIX, ROTATION, door, rotation
 from rigwright.serving.units import OWNED
@@ -257,13 +259,11 @@ def test_log_is_rotated(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) 
     why="an unknown key lets somebody in, and a revoked one still works",
 )
 def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    declared = gateway[1]
-    ring = keyring.load(Path(rig.inventory).parent / declared.keys_file)
-    wanted = keyring.digest(keyring.keys_json(ring))
+    wanted, described = _declared_keys(rig, gateway[1])[1:]
     found = _of(answer(survey.read(REQUESTS), "router: state").body, "keys")
     expect(
         f"keys {found[:12]}",
-        f"keys {wanted[:12]} of {declared.keys_file}",
+        described,
         f"systemctl restart {ROUTER_UNIT}; then {DEPLOY}",
         holds=found == wanted,
     )
@@ -276,11 +276,21 @@ def test_keys_in_force(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -
     why="a key that somebody added on the host works after a restart",
 )
 def test_keys_at_rest(survey: Survey, rig: Rig, gateway: tuple[str, Gateway]) -> None:
-    declared = gateway[1]
-    wanted = keyring.digest(keyring.keys_json(keyring.load(Path(rig.inventory).parent / declared.keys_file)))
-    found = survey.read(OURS).files.get(keys_path(rig), "")
-    said = f"keys {found[:12]}" if found else "no keys"
-    expect(said, f"keys {wanted[:12]} of {declared.keys_file}", DEPLOY, holds=found == wanted)
+    ring, wanted, described = _declared_keys(rig, gateway[1])
+    ours = survey.read(OURS)
+    found = ours.files.get(keys_path(rig), "")
+    serial, _, identifier = ours.keys_version.partition(" ")
+    numbered = f"keys {found[:12]}, serial {serial or 'none'}" if found else "no keys"
+    # the file is older than the host's keys: a deploy is refused
+    step = DEPLOY if is_replaceable(ring.current_version, identifier) else REMEDY
+    expect(numbered, described, step, holds=found == wanted)
+
+
+def _declared_keys(rig: Rig, declared: Gateway) -> tuple[keyring.Keyring, str, str]:
+    """Those of the operator's file, their SHA-256 as hosts get them, and both in words."""
+    ring = keyring.load(keys_file(rig, declared))
+    wanted = keyring.digest(keyring.keys_json(ring))
+    return ring, wanted, f"keys {wanted[:12]}, serial {ring.current_version.serial}, of {declared.keys_file}"
 
 
 @check(

@@ -11,13 +11,24 @@ from pydantic import TypeAdapter, ValidationError
 
 from checks.looking import Gone, each
 from checks.results import STATUS
+from cli import keys_there
 from cli.calling import Listed
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import lacking
-from cli.keys_there import Asked, alone, asked_of, everywhere, having_of, hosts_of, refuse_vanished
+from cli.keys_there import (
+    Asked,
+    asked_of,
+    connect_hosts,
+    everywhere,
+    file_access,
+    having_of,
+    is_accepted,
+    refuse_diverged,
+    refuse_vanished,
+)
 from cli.tables import say, show
-from rigwright.gateway import keyring
-from rigwright.gateway.given import Having
+from rigwright.gateway import host_keys, keyring
+from rigwright.gateway.host_keys import Having
 from rigwright.gateway.keyring import Key, Keyring, Old
 from rigwright.problems import counted, printable, said, unknown
 from rigwright.types import Name
@@ -92,11 +103,13 @@ def make(
         )
         return there.having(name, key)
 
-    if not no_hosts:
-        refuse_vanished(asked)
+    reach = None if no_hosts else connect_hosts(asked)
+    if reach:
+        refuse_vanished(asked, reach)
+        refuse_diverged(asked, reach)
     _changed(asked, change)
     _printed(name, clear)
-    everywhere(asked, no_hosts)
+    everywhere(asked, reach)
 
 
 @keys.command()
@@ -117,9 +130,13 @@ def rotate(asked: Asked, name: str, keep: str | None, no_hosts: bool) -> None:
         values = {"sha256": keyring.recognised(clear), "made": _now().date().isoformat(), "old": old}
         return there.having(name, before.model_copy(update=values))
 
+    _of(asked.load(), name)
+    reach = None if no_hosts else connect_hosts(asked)
+    if reach:
+        refuse_diverged(asked, reach)
     _changed(asked, change)
     _printed(name, clear)
-    everywhere(asked, no_hosts)
+    everywhere(asked, reach)
 
 
 @keys.command()
@@ -134,16 +151,29 @@ def revoke(asked: Asked, name: str, no_hosts: bool) -> None:
         return there.having(name, None)
 
     _changed(asked, change)
-    say(f"the key of {name} is revoked", err=True)
-    everywhere(asked, no_hosts)
+    say(f"the key of {name} is revoked in {asked.file}", err=True)
+    everywhere(asked, None if no_hosts else connect_hosts(asked))
 
 
 @keys.command()
+@click.option(
+    "--replace-newer",
+    is_flag=True,
+    help="Also where a host has keys of another controller, or newer ones: they are replaced, and keys that return or "
+    "vanish by that are named.",
+)
 @click.pass_obj
-def bring(asked: Asked) -> None:
-    """Bring the keys as they are in the file to every host, as a deploy does."""
-    refuse_vanished(asked)
-    everywhere(asked, no_hosts=False)
+def bring(asked: Asked, replace_newer: bool) -> None:
+    """Bring the keys as they are in the file to every host, as a deploy does.
+
+    A host keeps the keys that it has where the file's were not made from them: those of an earlier file would give
+    revoked keys back.
+    """
+    reach = connect_hosts(asked)
+    refuse_vanished(asked, reach)
+    if replace_newer:
+        keys_there.replace_newer(asked, reach)
+    everywhere(asked, reach)
 
 
 @keys.command("list")
@@ -156,8 +186,9 @@ def list_(context: click.Context, no_hosts: bool) -> None:
     having: dict[str, Having] = {}
     silent: Gone = {}
     if not no_hosts:
-        found, silent = hosts_of(asked)
-        having = dict(zip((box.name for box in found), each(found, having_of), strict=True))
+        reach = connect_hosts(asked)
+        silent = reach.gone
+        having = dict(zip((box.name for box in reach.boxes), each(reach.boxes, having_of), strict=True))
     wanted = {str(row["sha256"]): row for row in keyring.rows(ring)}
     lines: list[tuple[str, ...]] = []
     for name, key in sorted(ring.keys.items()):
@@ -172,14 +203,25 @@ def list_(context: click.Context, no_hosts: bool) -> None:
         )
         lines += [(name, "", "", "not in the file", host) for name in gone]
     show(("name", "models", "limits", "made (UTC)", "on hosts"), lines, WIDTH)
-    if behind := sorted(host for host, one in having.items() if not one.current or not _same(one, ring)):
+    serials: dict[int, list[str]] = {}
+    for host, one in sorted(having.items()):
+        serials.setdefault(one.version.serial if one.version else 0, []).append(host)
+    on_hosts = "".join(f"; serial {serial} on {', '.join(names)}" for serial, names in sorted(serials.items()))
+    say(f"{asked.file}: serial {ring.current_version.serial}{on_hosts}", err=True)
+    newer = [host for host, one in sorted(having.items()) if not is_accepted(ring, one)]
+    for host in newer:
+        say(f"{host}: {host_keys.divergence(asked.file, ring, having[host])}", err=True)
+    behind = [host for host, one in sorted(having.items()) if not one.current or not _same(one, ring)]
+    if behind := [host for host in behind if host not in newer]:
         say(f"{', '.join(behind)}: keys differ from the file: `bring` or the next deploy updates them", err=True)
     lacking(silent)
     context.exit(STATUS["not reached"] if silent else 0)
 
 
 def _same(one: Having, ring: Keyring) -> bool:
-    return list(one.rows) == keyring.rows(ring)
+    return (
+        one.version is not None and one.version.id == ring.current_version.id and list(one.rows) == keyring.rows(ring)
+    )
 
 
 def _limits(key: Key) -> str:
@@ -200,15 +242,12 @@ def _printed(name: str, clear: str) -> None:
 
 
 def _changed(asked: Asked, change: Callable[[Keyring], Keyring]) -> None:
-    """Change the file; who else does so at the same time waits."""
+    """Change the file, as its next version; a run that does so at the same time waits."""
     now = _now()
-    with alone(asked.file.parent):
-        there = asked.load()
-        kept = Keyring(keys={name: key.before(now) for name, key in there.keys.items()})
-        try:
-            keyring.dump(asked.file, change(kept))
-        except OSError as error:
-            raise click.ClickException(f"{asked.file} cannot be written: {error.strerror}") from None
+    with file_access(asked.file), keyring.lock_file(asked.file, f"keys of {asked.inventory}"):
+        there = keyring.load(asked.file)
+        kept = there.model_copy(update={"keys": {name: key.before(now) for name, key in there.keys.items()}})
+        keyring.dump(asked.file, change(kept))
 
 
 def _of(ring: Keyring, name: str) -> Key:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
-from checks.looking import Box, Gone, boxes, each
+from checks.looking import Box, Gone, Unseen, boxes, each
 from checks.results import STATUS
 from cli.declared import named, rig_of
 from cli.ending import Unreached
 from cli.tables import say
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
-from rigwright.gateway import given, keyring
-from rigwright.gateway.given import Brought, Having
+from rigwright.file_lock import LockHeld
+from rigwright.gateway import host_keys, keyring
+from rigwright.gateway.host_keys import Brought, Having
+from rigwright.gateway.key_version import describe_effect, is_replaceable
 from rigwright.gateway.keyring import Keyring
+from rigwright.host.deploy_lock import holder_record
 from rigwright.problems import Invalid, counted, printable
 from roles import root
-from roles.deploy_lock import holder
 from roles.unreached import away
 
 PATIENCE = 120.0  # seconds that a host may take
+TURN = 10  # seconds that a host waits for another change of its keys; a deploy takes longer, and is named
+RUNS = 3  # times that keys are sent while other runs of this machine change them
 
 
 @dataclass(frozen=True)
@@ -79,52 +82,131 @@ def _aliases(rig: Rig) -> Collection[str]:
     return rig.gateway.aliases if rig.gateway else ()
 
 
+class FileAccessFailed(click.ClickException):
+    """The keys file, or its lock, cannot be had; the text says why."""
+
+
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """For a block in which no other run changes keys of this folder, or brings them: an older text would come last.
+def file_access(file: Path) -> Iterator[None]:
+    """Report what goes wrong with the keys file in the block as the command's own error.
 
     Raises:
-        click.ClickException: the folder cannot be opened.
+        FileAccessFailed: it is refused, cannot be written, or another process holds its lock.
     """
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise click.ClickException(f"{folder}: {error.strerror}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        # gevent closes it later
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
+    except (Invalid, LockHeld) as error:
+        raise FileAccessFailed(str(error)) from None
+    except OSError as error:
+        raise FileAccessFailed(keyring.describe_failure(file, error)) from None
 
 
-def everywhere(asked: Asked, no_hosts: bool) -> None:
+@dataclass(frozen=True)
+class Reach:
+    """Connected hosts that have a gateway, and those out of reach."""
+
+    boxes: list[Box]
+    gone: Gone
+
+
+def everywhere(asked: Asked, reach: Reach | None) -> None:
     """Bring the keys to every host that has a gateway.
+
+    No lock is held meanwhile, so that a slow host delays no other change: each host compares versions itself.
+
+    Args:
+        asked: The inventory.
+        reach: Its hosts; None for none: only the file is written.
 
     Raises:
         click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
+        FileAccessFailed: the file is refused, or cannot be written.
     """
-    if no_hosts:
+    if reach is None:
         say(f"{asked.file} is written; hosts get it with the next deploy", err=True)
         return
-    found, gone = hosts_of(asked)
-    missing = len(gone)
-    for name, why in gone.items():
+    missing = len(reach.gone)
+    for name, why in reach.gone.items():
         say(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
-    with alone(asked.file.parent):
-        # another run may have changed them since
-        text = keyring.keys_json(asked.load())
-        became = each(found, lambda box: _brought(box, text))
-    for box, one in zip(found, became, strict=True):
-        line, there = _became(one)
+    ring = _write_version(asked)
+    became = _bring_all(asked, reach.boxes, ring)
+    for box in reach.boxes:
+        line, there = _became(asked, became[box.name])
         say(f"{box.name}: {line}", err=True)
         missing += not there
     if missing:
-        raise click.exceptions.Exit(STATUS["not reached" if gone else "not as declared"])
+        raise click.exceptions.Exit(STATUS["not reached" if reach.gone else "not as declared"])
 
 
-def refuse_vanished(asked: Asked) -> None:
+def _bring_all(asked: Asked, boxes: list[Box], ring: Keyring) -> dict[str, Brought]:
+    became: dict[str, Brought] = {}
+    pending = boxes
+    for _ in range(RUNS):
+        sent = ring
+        answers = each(pending, partial(_brought, ring=sent))
+        became |= {box.name: one for box, one in zip(pending, answers, strict=True)}
+        ring = _write_version(asked)
+        # another run of this machine has changed the file since, and was there first
+        pending = [box for box in pending if (newer := became[box.name].newer) and is_accepted(ring, newer)]
+        if not pending or ring == sent:
+            break
+    return became
+
+
+def _write_version(asked: Asked) -> Keyring:
+    with file_access(asked.file):
+        return keyring.write_version(asked.file, f"keys of {asked.inventory}")
+
+
+def is_accepted(ring: Keyring, host: Having) -> bool:
+    """Whether a host takes these keys."""
+    return is_replaceable(ring.current_version, host.version.id if host.version else "")
+
+
+def refuse_diverged(asked: Asked, reach: Reach) -> None:
+    """Refuse to change the file where a host would not take it: a new key would not work there.
+
+    A host that does not answer is left out: what is wrong there is reported when it is sent the keys.
+
+    Raises:
+        click.ClickException: a host has other keys; what these would do there is named.
+    """
+    ring = asked.load()
+    if refused := [
+        f"{box.name}: {host_keys.divergence(asked.file, ring, one)}" for box, one in _collect_diverged(ring, reach)
+    ]:
+        raise click.ClickException("\n".join((*refused, "Nothing was changed")))
+
+
+def replace_newer(asked: Asked, reach: Reach) -> None:
+    """Make the file's keys the next version of those on all hosts in reach, and name what that does.
+
+    Raises:
+        FileAccessFailed: the file is refused, or cannot be written.
+    """
+    ring = asked.load()
+    diverged = _collect_diverged(ring, reach)
+    for box, one in diverged:
+        effect = describe_effect((*keyring.rows(ring), *keyring.ending(ring)), one.valid)
+        serial = f"serial {one.version.serial}" if one.version else "keys"
+        say(f"{box.name}: {'; '.join((f'{serial} is replaced', *effect))}", err=True)
+    with file_access(asked.file):
+        versions = [one.version for _, one in diverged if one.version]
+        keyring.write_version(asked.file, f"keys of {asked.inventory}", versions)
+
+
+def _collect_diverged(ring: Keyring, reach: Reach) -> list[tuple[Box, Having]]:
+    answers = each(reach.boxes, _having_or_none)
+    return [(box, one) for box, one in zip(reach.boxes, answers, strict=True) if one and not is_accepted(ring, one)]
+
+
+def _having_or_none(box: Box) -> Having | None:
+    with suppress(Unseen):
+        return having_of(box)
+    return None
+
+
+def refuse_vanished(asked: Asked, reach: Reach) -> None:
     """Refuse to go on without a file of keys where hosts have some: all of them would be taken away.
 
     Raises:
@@ -133,43 +215,46 @@ def refuse_vanished(asked: Asked) -> None:
     """
     if asked.file.exists() or asked.file.is_symlink():
         return
-    found, gone = hosts_of(asked)
-    for box, one in zip(found, each(found, having_of), strict=True):
+    for box, one in zip(reach.boxes, each(reach.boxes, having_of), strict=True):
         if one.rows:
             raise click.ClickException(
                 f"{keyring.vanished(asked.file)}; {box.name} has {counted(len(one.rows), 'key')}"
             )
-    if gone:
-        away_from = ", ".join(gone)
+    if reach.gone:
+        away_from = ", ".join(reach.gone)
         raise Unreached(
             f"{asked.file} is not there, and {away_from} cannot be asked for keys: --no-hosts begins a new one"
         )
 
 
-def hosts_of(asked: Asked) -> tuple[list[Box], Gone]:
-    """Connect to those that have a gateway; returns them, and those out of reach."""
+def connect_hosts(asked: Asked) -> Reach:
+    """Connect to the hosts that have a gateway."""
     found, gone = boxes(asked.inventory, asked.limit)
     lost = {name: why for name, why in gone.items() if name in asked.rigs}
-    return [box for box in found if box.name in asked.rigs], lost
+    return Reach([box for box in found if box.name in asked.rigs], lost)
 
 
-def _brought(box: Box, text: str) -> Brought:
-    script = given.bringing(box.rig, keyring.digest(text), holder("updating the gateway's keys"))
+def _brought(box: Box, ring: Keyring) -> Brought:
+    text = keyring.keys_json(ring)
+    record = holder_record("updating the gateway's keys")
+    script = host_keys.bringing(box.rig, keyring.digest(text), ring.current_version, record, TURN)
     try:
         answer = root.run(box.target, script, text, PATIENCE)
-        return given.brought(answer.lines)
+        return host_keys.brought(answer.lines)
     except root.Gone as error:
         return Brought(wrong=f"the connection was lost: {printable(str(error))}")
     except ValueError as error:
         return Brought(wrong=str(error))
 
 
-def _became(one: Brought) -> tuple[str, bool]:
+def _became(asked: Asked, one: Brought) -> tuple[str, bool]:
     """What became of it, in words, and whether the host has it."""
     if one.refused:
         return f"{one.refused}; the running deploy may still update the keys, otherwise use `bring` afterwards", False
     if not one.deployed:
         return "nothing is deployed yet: the first deploy brings the keys", True
+    if one.newer:
+        return f"the keys were not updated: {host_keys.divergence(asked.file, asked.load(), one.newer)}", False
     if one.wrong:
         return f"the keys were not updated: {one.wrong}", False
     return "the keys are updated" if one.running else "the keys are updated, for when its gateway starts", True
@@ -177,4 +262,4 @@ def _became(one: Brought) -> tuple[str, bool]:
 
 def having_of(box: Box) -> Having:
     """Which keys a host has."""
-    return box.read(given.having, given.having_script(box.rig))
+    return box.read(host_keys.having, host_keys.having_script(box.rig))

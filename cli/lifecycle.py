@@ -12,11 +12,11 @@ from cli.calling import called
 from cli.declared import INVENTORY, LIMIT
 from cli.ending import leave
 from cli.tables import say
+from rigwright.host.deploy_lock import holder_record
 from rigwright.problems import printable, unknown
 from rigwright.serving import by_hand
 from rigwright.serving.by_hand import Outcome, Verb
 from roles import root
-from roles.deploy_lock import holder
 
 INSTANCES = click.argument("instances", nargs=-1, metavar="INSTANCE...", shell_complete=completing.instances)
 ALL = click.option("--all", "every", is_flag=True, help="All instances of these hosts.")
@@ -96,7 +96,7 @@ def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, li
 
 
 def _one(box: Box, verb: Verb, names: list[str]) -> Outcome:
-    script = by_hand.script(box.rig, verb, names, holder(f"{verb} of {', '.join(names)}"))
+    script = by_hand.script(box.rig, verb, names, holder_record(f"{verb} of {', '.join(names)}"))
     longest = max(one.variant.ready_timeout for one in box.rig.instances if one.name in names)
     try:
         # an instance may wait for what another one compiles

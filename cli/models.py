@@ -14,6 +14,7 @@ from cli.declared import INVENTORY, LIMIT
 from cli.ending import Failed, absent, leave
 from cli.state import JSON
 from cli.tables import say, show, size
+from rigwright.host.deploy_lock import holder_record
 from rigwright.host.locks import LOCKS
 from rigwright.problems import shown, unknown
 from rigwright.render import render
@@ -21,7 +22,6 @@ from rigwright.weights.records import records_folder
 from rigwright.weights.removed import parse as removed
 from rigwright.weights.stored import Stored, StoredModel
 from rigwright.weights.stored import models as stored_models
-from roles.deploy_lock import holder
 
 SHORT = 12  # digits of a commit that are shown, and enough to name one
 FEWEST = 7
@@ -142,7 +142,7 @@ def _take_off(found: Found, model: StoredModel) -> str:
         ledger=box.rig.ledger,
         config=box.rig.roots.config,
         locks=LOCKS,
-        holder=holder(f"removing {_named(model)}"),
+        holder=holder_record(f"removing {_named(model)}"),
     )
     try:
         told = box.read(removed, script)

@@ -16,6 +16,7 @@ from cli.tables import paragraph, show, size
 from rigwright.containers.plan import Refused as NoContainers
 from rigwright.containers.plan import container_plan
 from rigwright.declaration.rig import Rig
+from rigwright.gateway import host_keys, keyring
 from rigwright.gateway import told as gateway
 from rigwright.host import plan as planning
 from rigwright.host.desired import Desired, desired
@@ -63,6 +64,7 @@ def planned(box: Box, theirs: Found | None = None) -> Planned:
     managed = box.rig.driver.managed
     looks = [*(["driver_facts"] if box.rig.cards or managed else []), *(["holders"] if box.rig.lent else [])]
     looks += ["containers"] if box.rig.containers else []
+    looks += ["gateway_secrets"] if box.rig.gateway else []
     box = box.ahead("facts", "served", "written", "use", *looks)
     facts, found = box.facts(), box.served()
     facts = leaving(facts, theirs) if theirs else facts
@@ -86,6 +88,7 @@ def planned(box: Box, theirs: Found | None = None) -> Planned:
             notes += these.notes
     wanted = desired(box.rig, facts, brought, containers)
     refused = [*map(str, box.rig.bundle_faults), *refusals(wanted, time.time()), *refused]
+    refused += _keys_refusals(box)
     made = planning.plan(wanted, found)
     lent = sentences(box.rig, box.holders().borrowers if box.rig.lent else (), ended=made.reboots)
     return Planned(
@@ -99,6 +102,20 @@ def planned(box: Box, theirs: Found | None = None) -> Planned:
         _changed(box, wanted, made),
         box.rig.digest,
     )
+
+
+def _keys_refusals(box: Box) -> list[str]:
+    """Why the box does not take its gateway's keys from their file: it has newer ones."""
+    if not box.rig.gateway:
+        return []
+    file = host_keys.keys_file(box.rig, box.rig.gateway)
+    refusal = host_keys.describe_refusal(
+        file,
+        keyring.load(file),
+        box.gateway_secrets(),
+        lambda: box.read(host_keys.having, host_keys.having_script(box.rig)),
+    )
+    return [refusal] if refusal else []
 
 
 def _changed(box: Box, wanted: Desired, made: Plan) -> list[str]:

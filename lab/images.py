@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.machine import CACHE, Unsupported
+from rigwright.file_lock import file_lock
 
 # What a freshly installed server has that debootstrap's minbase lacks, and no more: roles must bring the rest.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "iproute2", "ca-certificates")
@@ -45,8 +45,7 @@ def base(release: Release) -> Path:
     tree = place(release)
     marker = tree.with_suffix(".complete")
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(tree.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(tree.with_suffix(".lock"), f"building the {release.name} base image"):
         if not marker.exists():
             shutil.rmtree(tree, ignore_errors=True)
             _debootstrap(release, tree)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import json
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from lab import cgroups, images, machine, network, shelf
 from lab.hosts import Host, HostSpec
+from rigwright.file_lock import file_lock
 
 FIRST_HOST = 10  # the last octet of h1 is one more
 
@@ -96,8 +96,8 @@ class Lab:
         for spec in specs:
             images.base(images.RELEASES[spec.release])
         machine.STATE.mkdir(parents=True, exist_ok=True)
-        with open(machine.STATE / ".lock", "w") as lock:  # two at once would choose the same subnet or address
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # two at once would choose the same subnet or address
+        with file_lock(machine.STATE / ".lock", "booting hosts of a lab"):
             made = self._boot(specs)
         # which others need not wait for
         with _taken_down(made):

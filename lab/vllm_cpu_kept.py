@@ -5,7 +5,6 @@ It is for any release, for an environment brings all that it stands on.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -18,6 +17,7 @@ from lab.kept import ENGINES
 from lab.labs import all_labs
 from lab.machine import CACHE
 from lab.network import sh
+from rigwright.file_lock import file_lock
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Artefact
 
@@ -34,8 +34,7 @@ def channel(interpreter: conda.Interpreter) -> Path:
     digest = hashlib.sha256(packed + Path(str(conda.__file__)).read_bytes()).hexdigest()
     folder = CACHE / f"conda-{interpreter.version}-{digest[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(folder.with_name(f"{folder.name}.lock"), "packing an interpreter"):
         conda.write(folder, interpreter)
     return folder
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import json
-import os
-import socket
 from contextlib import suppress
-from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
@@ -18,6 +13,7 @@ from pyinfra.context import ctx_host
 
 from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import said
+from rigwright.host.deploy_lock import holder_record
 from rigwright.host.locks import LOCKS
 from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.render import render
@@ -41,7 +37,7 @@ class DeployLock:
         self.lost = ""
         self.channel: Channel | None = None
         self.renewals = 0
-        self.holder = holder(doing)
+        self.holder = holder_record(doing)
 
     def take(self, patience: int = PATIENCE) -> str:
         """Take it; returns why not, or nothing.
@@ -88,18 +84,6 @@ class DeployLock:
         # have another
         if channel is self.channel and channel.get_transport().is_active():
             self.lost = "the host released it, as it does when this machine is silent"
-
-
-def holder(doing: str) -> str:
-    """What this process writes down as the holder of a deploy lock, as JSON on one line."""
-    return json.dumps(
-        {
-            "who": f"{getpass.getuser()}@{socket.gethostname()}",
-            "pid": os.getpid(),
-            "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
-            "doing": doing,
-        }
-    )
 
 
 def _answer(channel: Channel) -> str:

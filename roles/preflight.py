@@ -12,6 +12,7 @@ from rigwright.host.desired import Desired
 from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.driver.choice import Refused
 from roles import container_toolkit
+from roles.gateway import keys_refusals
 from roles.nvidia_driver import Chosen
 from roles.trees import changed
 
@@ -31,7 +32,7 @@ def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Cho
         logger.info(f"{host.print_prefix}{known}")
     for warning in warnings(wanted.rig, wanted.facts):
         logger.warning(f"{host.print_prefix}{warning}")
-    reasons = [*unfit, *refusals(wanted, time.time()), *changed(wanted.rig)]
+    reasons = [*unfit, *refusals(wanted, time.time()), *changed(wanted.rig), *keys_refusals(wanted.rig)]
     if isinstance(driver.plan, Refused):
         reasons += driver.plan.reasons
     if isinstance(containers.plan, containers_plan.Refused):

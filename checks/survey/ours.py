@@ -66,6 +66,8 @@ class Own:
     """Names in the folder of what the rig is."""
     files: dict[str, str]
     """Path -> SHA-256; empty where there is none."""
+    keys_version: str
+    """SERIAL and ID of clients' keys; empty where they have none."""
     certificates: dict[str, str]
     """Path of a secret -> SHA-256 of the first certificate in it; empty where there is none."""
 
@@ -87,6 +89,7 @@ def _asks(scene: Scene) -> object:
         "generations": rig.generations,
         "config": roots.config,
         "files": [authority_path(rig), *([keys_path(rig)] if rig.gateway else [])],
+        "keys": keys_path(rig) if rig.gateway else "",
         "late": f"{records_folder(rig)}/deep",
         "apart": [data(rig, name) for name in KEEPING] if rig.monitoring and rig.monitoring.server else [],
     }

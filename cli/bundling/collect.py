@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -29,6 +27,7 @@ from cli.tables import say, show, size
 from rigwright.containers.carried import distribution
 from rigwright.debs.group import Group
 from rigwright.declaration.containers import groups_for
+from rigwright.file_lock import LockHeld, file_lock
 from rigwright.host.facts import packages as needed
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
@@ -94,17 +93,11 @@ class Bundler:
             OSError: the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        # whoever can open something can lock it: the folder itself may be there for others to read
-        held = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Unusable(f"{self.folder}: another `rigwright bundle` is running there") from None
-        else:
-            self._bring(systems)
-        finally:
-            fcntl.flock(held, fcntl.LOCK_UN)  # gevent's os.close does not close at once
-            os.close(held)
+            with file_lock(self.folder / LOCK, f"bundle of {self.inventory}", patience=0):
+                self._bring(systems)
+        except LockHeld as error:
+            raise Unusable(f"{self.folder}: another `rigwright bundle` is running there: {error}") from None
 
     def _bring(self, systems: list[str]) -> None:
         brought: dict[str, Row] = {}  # by path: models may share files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -15,6 +14,7 @@ from lab import images, network
 from lab.machine import CACHE, Unsupported
 from lab.nvidia.deb import Deb
 from lab.nvidia.kernels import kernels
+from rigwright.file_lock import file_lock
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 # Where each stand-in lies in a host. /usr/local is first on the PATH of users and services, but apt leaves it out of
@@ -68,8 +68,7 @@ def layer(release: str, releases: Sequence[str]) -> str:
     inputs = [base.name, *PACKAGES, INSTALL, *map(repr, debs), *map(repr, PLACES.items())]
     inputs += [(INSIDE / name).read_text() for name in PLACES]
     made = CACHE / f"{release}-kernels-{hashlib.sha256(chr(0).join(inputs).encode()).hexdigest()[:12]}"
-    with open(made.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(made.with_suffix(".lock"), f"installing kernels of {release}"):
         if not made.exists():
             _make(made, base, debs)
     return str(made)

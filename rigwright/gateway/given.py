@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.found_files import FoundFile
+from rigwright.gateway.key_version import ID, KeyVersion
 from rigwright.host import channel
-from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import matching, tolerant, word
-from rigwright.host.locks import LOCKS
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM
 
@@ -36,6 +33,8 @@ class Found:
 
     keys: str = ""
     """SHA-256 of the file of keys; empty where it is not there, or not root's alone."""
+    version: str = ""
+    """Identifier of that file's version; empty without one."""
     keys_given: str = ""
     """SHA-256 of the keys that the router was given; empty where that is not known."""
     router: str = "inactive"
@@ -60,22 +59,23 @@ class Found:
         return self.gateway not in RUNS or self.credentials_given == self.credentials
 
 
-def was_given(found: Found, none: str) -> bool:
+def was_given(found: Found, none: Collection[str]) -> bool:
     """Whether a host has keys, and none but those that it was given: what else lies there is to be taken away.
 
     What it was given is not known between a boot and the router's start, and after keys could not be given.
 
     Args:
         found: What it has.
-        none: SHA-256 of no keys.
+        none: SHA-256 of no keys, as controllers of all versions write them.
     """
-    return found.keys not in ("", none) and found.keys_given in ("", found.keys)
+    return found.keys not in ("", *none) and found.keys_given in ("", found.keys)
 
 
 # somebody may have named a file there as they like
 _listener = tolerant(matching(r"[a-z0-9][a-z0-9-]{0,47}", "the name of a listener"))
 SCHEMA: channel.Schema = {
     "keys": (tolerant(channel.sha256),),
+    "version": (tolerant(matching(ID, "a version of keys")),),
     "keys_given": (tolerant(channel.sha256),),
     "router": (tolerant(word, "inactive"),),
     "gateway": (tolerant(word, "inactive"),),
@@ -125,6 +125,7 @@ def parse(output: Iterable[str]) -> Found:
     told = channel.read(output, SCHEMA)
     return Found(
         keys=told.one("keys"),
+        version=told.one("version"),
         keys_given=told.one("keys_given"),
         router=told.one("router"),
         gateway=told.one("gateway"),
@@ -174,14 +175,20 @@ def lists(engine_keys: Mapping[str, str], listeners: Sequence[str]) -> dict[str,
     }
 
 
-def bring(path: str, wanted: str) -> str:
+def bring(path: str, wanted: str, version: KeyVersion | None = None) -> str:
     """What puts a secret from its standard input where it lies.
 
     Args:
         path: Where that is.
         wanted: The secret's SHA-256.
+        version: Of keys: the script fails on a host whose keys they were not made from.
     """
-    return render("gateway/bring.sh.j2", path=path, wanted=wanted)
+    return render("gateway/bring.sh.j2", path=path, wanted=wanted, replaceable=render_replaceable(version))
+
+
+def render_replaceable(version: KeyVersion | None) -> str:
+    """Versions on a host that keys of this one replace, for templates/gateway/version.sh.j2."""
+    return f" none {version.id} {' '.join(version.before)} " if version else ""
 
 
 def give_keys(wanted: str) -> str:
@@ -199,105 +206,3 @@ def give_credentials(rig: Rig) -> str:
         wanted="",
         tries=TRIES,
     )
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What became of keys that were brought to a host."""
-
-    refused: str = ""
-    """Who is at work there, for people; empty where nobody is."""
-    deployed: bool = True
-    """Whether there is a place for them."""
-    wrong: str = ""
-    """What went wrong, likewise."""
-    running: bool = False
-    """Whether the router has them now; else it will when it starts."""
-
-
-BROUGHT: channel.Schema = {
-    **deploy_lock_told.SCHEMA,
-    "blank": (),
-    "wrong": (channel.said,),
-    "router": (tolerant(word, "inactive"),),
-}
-"""What templates/gateway/bringing.sh.j2 tells."""
-
-
-def bringing(rig: Rig, wanted: str, holder: str) -> str:
-    """What takes a host's deploy lock, and does what `bring` and `give_keys` do.
-
-    Args:
-        rig: The rig.
-        wanted: SHA-256 of the keys, which are its standard input.
-        holder: What is written down as the lease's holder, without a newline.
-    """
-    return render(
-        "gateway/bringing.sh.j2",
-        locks=LOCKS,
-        holder=holder,
-        folder=rig.credentials,
-        path=keys_path(rig),
-        wanted=wanted,
-        unit=ROUTER_UNIT,
-        record=KEYS_RECORD,
-        tries=TRIES,
-    )
-
-
-def brought(output: Iterable[str]) -> Brought:
-    """Read what it tells.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    told = channel.read(output, BROUGHT)
-    if told.many("removal"):
-        return Brought(refused=deploy_lock_told.REMOVAL)
-    if held := told.all("held"):
-        return Brought(refused=str(held[0]))
-    if told.many("blank"):
-        return Brought(deployed=False)
-    if wrong := told.all("wrong"):
-        return Brought(wrong=wrong[0] or "it gave no reason")
-    return Brought(running=told.one("router") == "active")
-
-
-HAVING: channel.Schema = {
-    "file": (channel.text,),
-    "given": (tolerant(channel.sha256),),
-    "router": (tolerant(word, "inactive"),),
-}
-"""What templates/gateway/having.sh.j2 tells."""
-
-
-@dataclass(frozen=True)
-class Having:
-    """Which keys a host has."""
-
-    rows: tuple[Mapping[str, object], ...]
-    """As `rigwright.gateway.keyring.rows` makes them; hostile."""
-    current: bool
-    """Whether the router, if it runs, has these."""
-
-
-def having_script(rig: Rig) -> str:
-    """What asks a host for `having`."""
-    return render("gateway/having.sh.j2", **questions(rig))
-
-
-def having(output: Iterable[str]) -> Having:
-    """Read what it tells.
-
-    Raises:
-        ValueError: that is not what was asked for.
-    """
-    told = channel.read(output, HAVING)
-    text = str(told.one("file"))
-    try:
-        found = json.loads(text or '{"keys":[]}')["keys"]
-        rows = tuple(row for row in found if isinstance(row, dict))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("the gateway's keys file is invalid") from None
-    digest = hashlib.sha256(f"{text}\n".encode()).hexdigest()
-    return Having(rows, told.one("router") != "active" or told.one("given") == digest)

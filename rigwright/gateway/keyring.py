@@ -11,8 +11,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -20,6 +20,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
+from rigwright.file_lock import file_lock
+from rigwright.gateway.key_version import HostVersion, KeyVersion, version_for, version_over
 from rigwright.problems import Frozen, Invalid, Problem
 from rigwright.toml import parse
 from rigwright.types import Day, Name, Sha256
@@ -29,7 +31,9 @@ HEADER = "# Gateway keys, written by `rigwright keys`: only their SHA-256 hashes
 MAXIMUM = 4 * 1024 * 1024  # bytes: some 20,000 keys
 SHOWN = 16  # digits of a SHA-256 that a key goes by between nginx and router
 RANDOM = 32  # bytes
+LISTED = 6  # versions on a line of the file
 MOST = 1_000_000  # of whatever is limited
+PATIENCE = 30.0  # seconds for which another process that changes the file is waited for
 
 
 def _model(value: str) -> str:
@@ -77,15 +81,33 @@ class Keyring(Frozen):
     """The file."""
 
     keys: dict[Name, Key] = Field(default_factory=dict, description="Name -> its key.")
+    version: KeyVersion | None = Field(
+        default=None, description="The version of these keys, or of those that they were made from; default: none yet."
+    )
 
     def having(self, name: str, key: Key | None) -> Keyring:
         """With another key of a name; None for no key."""
         others = {one: kept for one, kept in self.keys.items() if one != name}
-        return Keyring(keys=others | ({name: key} if key else {}))
+        return Keyring(keys=others | ({name: key} if key else {}), version=self.version)
+
+    @property
+    def current_version(self) -> KeyVersion:
+        """The version of exactly these keys."""
+        return version_for(self.version, _content(self))
 
 
 def load(path: Path) -> Keyring:
-    """Read the file; where there is none, nobody has a key.
+    """Read the file, with the version of its keys; where there is none, nobody has a key.
+
+    Raises:
+        Invalid: it is something else.
+    """
+    found = read_file(path)
+    return found.model_copy(update={"version": found.current_version})
+
+
+def read_file(path: Path) -> Keyring:
+    """Read the file as it is: keys that were edited by hand stand there with the version before.
 
     Raises:
         Invalid: it is something else.
@@ -105,7 +127,56 @@ def load(path: Path) -> Keyring:
 
 def vanished(file: Path | str) -> str:
     """What is said of a file that is not there where hosts have keys: to go on would take them all away."""
-    return f"{file} is not there: bring it back, or create it empty to take all keys away"
+    return (
+        f"{file} is not there: bring it back, or create it empty and run `keys INVENTORY bring --replace-newer` "
+        "to take all keys away"
+    )
+
+
+def lock_file(path: Path, doing: str) -> AbstractContextManager[None]:
+    """Hold the lock of a keys file: a process that changes it reads it and writes it in this block.
+
+    Args:
+        path: The keys file.
+        doing: The command, which a waiting process names.
+
+    Raises:
+        LockHeld: another process holds it for `PATIENCE` seconds.
+        OSError: the lock file cannot be used.
+    """
+    real = path.resolve()
+    return file_lock(real.with_name(f".{real.name}.lock"), doing, PATIENCE)
+
+
+def describe_failure(file: Path, error: OSError) -> str:
+    """Why a keys file, or its lock, cannot be written."""
+    # a file that is written has a temporary name
+    place = error.filename if str(error.filename or "").endswith(".lock") else f"{file} cannot be written"
+    return f"{place}: {error.strerror}"
+
+
+def write_version(path: Path, doing: str, replaced: Sequence[HostVersion] = ()) -> Keyring:
+    """Write the version of the keys into their file where that does not name it, as after an edit by hand.
+
+    Args:
+        path: The keys file; where there is none, none is written.
+        doing: As in `lock_file`.
+        replaced: Versions on hosts, not those of this file, that the keys replace.
+
+    Raises:
+        Invalid: the file is refused.
+        LockHeld: as `lock_file`.
+        OSError: it cannot be written.
+    """
+    found = read_file(path)
+    if not replaced and (found.version == found.current_version or not path.exists()):
+        return found.model_copy(update={"version": found.current_version})
+    with lock_file(path, doing):
+        found = load(path)
+        if replaced:
+            found = found.model_copy(update={"version": version_over(found.current_version, _content(found), replaced)})
+        dump(path, found)
+    return found
 
 
 def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
@@ -122,7 +193,18 @@ def _twins(file: str, keyring: Keyring) -> Iterator[Problem]:
 
 def text(keyring: Keyring) -> str:
     """The file's text: the same for the same keys."""
-    return HEADER + "".join(_table(name, key) for name, key in sorted(keyring.keys.items()))
+    tables = "".join(_table(name, key) for name, key in sorted(keyring.keys.items()))
+    return HEADER + tables + _version_table(keyring.current_version)
+
+
+def _version_table(version: KeyVersion) -> str:
+    before = [json.dumps(one) for one in version.before]
+    lines = [", ".join(before[at : at + LISTED]) for at in range(0, len(before), LISTED)]
+    listed = "".join(f"  {line},\n" for line in lines)
+    return (
+        "\n# orders changes of several controllers: do not edit\n[version]\n"
+        f'serial = {version.serial}\nid = "{version.id}"\nbefore = [\n{listed}]\n'
+    )
 
 
 def _table(name: str, key: Key) -> str:
@@ -190,8 +272,19 @@ def ending(keyring: Keyring) -> list[dict[str, object]]:
 
 
 def keys_json(keyring: Keyring) -> str:
-    """Both, as hosts get them."""
-    return json.dumps({"keys": rows(keyring), "ending": ending(keyring)}, separators=(",", ":")) + "\n"
+    """Both, as hosts get them, with their version at the end (templates/gateway/version.sh.j2 reads it there)."""
+    version = keyring.current_version
+    numbered = json.dumps({"serial": version.serial, "id": version.id}, separators=(",", ":"))
+    return f'{_content(keyring)[:-1]},"version":{numbered}}}\n'
+
+
+def digests_of_none() -> tuple[str, ...]:
+    """SHA-256 of what hosts are given where there is no file: with a version, and from before there were any."""
+    return digest(keys_json(Keyring())), digest(f"{_content(Keyring())}\n")
+
+
+def _content(keyring: Keyring) -> str:
+    return json.dumps({"keys": rows(keyring), "ending": ending(keyring)}, separators=(",", ":"))
 
 
 def _row(name: str, key: Key, sha256: str) -> dict[str, object]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from rigwright.host import channel
 from rigwright.host.channel import said
@@ -21,10 +24,34 @@ class Holder:
     doing: str = ""
 
     def __str__(self) -> str:
+        return self.describe("the deploy lock") if self.who else "somebody else holds the deploy lock"
+
+    def describe(self, lock: str) -> str:
+        """The holder of a lock in one sentence: user, process, command, since when.
+
+        Args:
+            lock: What the lock is called.
+        """
         if not self.who:
-            return "somebody else holds the deploy lock"
+            return f"another process holds {lock}"
         who = f"{self.who} (process {self.process})"
-        return f"{who} holds the deploy lock since {self.since}: {self.doing}; wait until that is done"
+        return f"{who} holds {lock} since {self.since}: {self.doing}; wait until that is done"
+
+
+def holder_record(doing: str) -> str:
+    """What this process writes into a lock that it holds, as JSON on one line.
+
+    Args:
+        doing: The command or step.
+    """
+    return json.dumps(
+        {
+            "who": f"{getpass.getuser()}@{os.uname().nodename}",
+            "pid": os.getpid(),
+            "since": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
+            "doing": doing,
+        }
+    )
 
 
 def holder(value: str) -> Holder:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rigwright.declaration.instances import beside
 from rigwright.declaration.rig import Rig
+from rigwright.gateway.host_keys import keys_file
 from rigwright.gateway.pairs import Wanted, sans
 from roles.operations import gateway
 
@@ -18,7 +19,7 @@ def secrets(rig: Rig) -> None:
     if not rig.gateway:
         return
     folder = Path(rig.inventory).parent
-    gateway.keys(name="Keys of clients", rig=rig, file=beside(folder, rig.gateway.keys_file))
+    gateway.keys(name="Keys of clients", rig=rig, file=str(keys_file(rig, rig.gateway)))
     wanted = [
         Wanted(
             listener=name,
@@ -30,6 +31,14 @@ def secrets(rig: Rig) -> None:
         if one.tls
     ]
     gateway.certificates(name="Certificates", rig=rig, wanted=wanted)
+
+
+def keys_refusals(rig: Rig) -> list[str]:
+    """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
+    if not rig.gateway:
+        return []
+    refusal = gateway.keys_refusal(rig, str(keys_file(rig, rig.gateway)))
+    return [refusal] if refusal else []
 
 
 def settled(rig: Rig) -> None:

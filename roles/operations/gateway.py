@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 
 from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.declaration.rig import Rig
+from rigwright.file_lock import LockHeld
 from rigwright.gateway import authority, given, keyring, pairs
 from rigwright.gateway.given import Found
+from rigwright.gateway.host_keys import Having, describe_refusal, having, having_script
+from rigwright.gateway.keyring import Keyring
 from rigwright.gateway.pairs import Pair, Wanted
 from rigwright.problems import Invalid, counted
 from roles.operations.ahead import Question
@@ -32,6 +36,20 @@ class Given(Look[Found]):
         return given.parse(output)
 
 
+class HostKeys(Look[Having]):
+    """The keys that lie there, for a refusal that names them."""
+
+    default = partial(Having, (), current=True)
+
+    def command(self, script: str) -> StringCommand:
+        """The script of rigwright.gateway.given."""
+        return Question(script)
+
+    def read(self, output: list[str]) -> Having:
+        """Read what it tells."""
+        return having(output)
+
+
 @operation()
 def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     """Bring the keys of a file where they lie, and have the router read them; nobody's request notices.
@@ -42,21 +60,49 @@ def keys(rig: Rig, file: str) -> Generator[StringCommand, None, None]:
     + file: the operator's file of keys
     """
     try:
-        ring = keyring.load(Path(file))
-    except Invalid as error:
+        ring = _load_or_write_version(Path(file))
+    except (Invalid, LockHeld) as error:
         yield _refused(str(error))
+        return
+    except OSError as error:
+        yield _refused(keyring.describe_failure(Path(file), error))
         return
     text = keyring.keys_json(ring)
     found, wanted = host.get_fact(Given, script=given.script(rig)), keyring.digest(text)
-    if not Path(file).exists() and given.was_given(found, wanted):
-        yield _refused(f"{keyring.vanished(file)}; this host has keys that you gave it")
+    if refusal := _keys_refusal(rig, Path(file), ring, found):
+        yield _refused(refusal)
         return
     if found.has_keys(wanted):
         host.noop(f"{counted(len(ring.keys), 'key')} of the gateway, up to date")
         return
     if found.keys != wanted:
-        yield StringCommand("sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted)), _stdin=[text])
+        yield StringCommand(
+            "sh", "-c", QuoteString(given.bring(given.keys_path(rig), wanted, ring.current_version)), _stdin=[text]
+        )
     yield StringCommand("sh", "-c", QuoteString(given.give_keys(wanted)))
+
+
+def _load_or_write_version(file: Path) -> Keyring:
+    """The keys of a file, which a run has the version of: after an edit by hand it is written there."""
+    return keyring.write_version(file, "deploy") if state.is_executing else keyring.load(file)
+
+
+def keys_refusal(rig: Rig, file: str) -> str:
+    """Why the host does not take the keys of a file, before anything on it is touched; empty if it takes them.
+
+    Args:
+        rig: The rig.
+        file: The operator's keys file.
+    """
+    found = host.get_fact(Given, script=given.script(rig))
+    try:
+        return _keys_refusal(rig, Path(file), keyring.load(Path(file)), found)
+    except Invalid as error:
+        return str(error)
+
+
+def _keys_refusal(rig: Rig, file: Path, ring: Keyring, found: Found) -> str:
+    return describe_refusal(file, ring, found, lambda: host.get_fact(HostKeys, script=having_script(rig)))
 
 
 @operation()

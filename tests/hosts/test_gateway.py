@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import requests
@@ -28,6 +30,7 @@ from tests.hosts.gateway_box import (
     TLS,
     Box,
     answer,
+    given,
     rigwright,
     streamed,
     under_way,
@@ -147,6 +150,37 @@ def test_no_worker_waits_for_a_client_whom_another_one_has(box: Box) -> None:
     process = "/proc/$(systemctl show --property=MainPID --value rigwright_gateway)/fdinfo"
     handed = box.host.run(f"grep -h ^flags: {process}/3 {process}/4").split()[1::2]
     assert [int(flags, 8) & os.O_NONBLOCK for flags in handed] == [os.O_NONBLOCK] * 2
+
+
+@on_both
+def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Box, tmp_path: Path) -> None:
+    inventory, before = box.inventory(), started(box)
+    alice = given(box, "alice")
+    shutil.copytree(box.folder, tmp_path / "older")
+    older = tmp_path / "older/rig.py"
+    assert answer(box.secured(alice)) == ANSWER
+    assert rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
+    # the file is refused before it is changed; a host keeps its keys; a host is refused
+    for status, words in ((2, ["keys", "make", "carol"]), (1, ["keys", "bring"]), (1, ["plan"])):
+        done = rigwright(words[0], str(older), *words[1:])
+        output = " ".join((done.stdout + done.stderr).split())
+        assert (done.returncode, "1 key would return: alice" in output) == (status, True), output
+    for run in (plan(older), deploy(older)):
+        assert run.status == 1
+        assert "refused: " in run.said
+        assert "1 key would return: alice" in run.said
+    with pytest.raises(AuthenticationError):
+        answer(box.secured(alice))
+    # a deliberate replacement lasts: the one that has it goes on from there
+    assert rigwright("keys", str(older), "bring", "--replace-newer").returncode == 0
+    assert answer(box.secured(alice)) == ANSWER
+    assert rigwright("keys", str(inventory), "bring").returncode == 1
+    shutil.copy(older.with_name("gateway-keys.toml"), inventory.parent)
+    assert rigwright("keys", str(inventory), "revoke", "alice").returncode == 0
+    with pytest.raises(AuthenticationError):
+        answer(box.secured(alice))
+    assert deploy(inventory).changed == []
+    assert started(box) == before
 
 
 def test_a_key_is_made_rotated_and_revoked_without_a_deploy_and_its_streams_end(box: Box) -> None:

@@ -21,8 +21,9 @@ from rigwright.engines.log import faults
 from rigwright.engines.vllm.told import CAUSES
 from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
-from rigwright.gateway import given
+from rigwright.gateway import given, host_keys
 from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.gateway.key_version import version_for
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
 from rigwright.monitoring import found as watching
@@ -63,6 +64,7 @@ from tests.unit.patch_samples import sample
 from tests.unit.plugin_samples import examination, examined
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
 
+VERSION = version_for(None, "{}")
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
 # everything that a rig can say about its way to the world
 WIDE = rig(
@@ -432,11 +434,12 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "where the cards are": topology.script,
     "give keys": lambda: given.programs(rig())["give-keys"],
     "give credentials": lambda: given.programs(rig())["prepare"],
-    "bring a secret": lambda: given.bring("/etc/rigwright/credentials/gateway-keys.json", "0" * 64),
+    "bring a secret": lambda: given.bring("/etc/rigwright/credentials/gateway-lan.pem", "0" * 64),
+    "bring keys in a deploy": lambda: given.bring("/etc/rigwright/credentials/gateway-keys.json", "0" * 64, VERSION),
     "have keys read": lambda: given.give_keys("0" * 64),
     "have credentials given": lambda: given.give_credentials(rig()),
-    "bring keys": lambda: given.bringing(rig(), "0" * 64, '{"who": "a b"}'),
-    "which keys are there": lambda: given.having_script(rig()),
+    "bring keys": lambda: host_keys.bringing(rig(), "0" * 64, VERSION, '{"who": "a b"}', 5),
+    "which keys are there": lambda: host_keys.having_script(rig()),
     "what a gateway is given": lambda: given.script(rig()),
     "probe of a rig without weights": lambda: render("probe/probe.sh.j2", **probed()),
 }

@@ -12,6 +12,7 @@ import pytest
 
 from cli.bundling import collect
 from cli.resolving import web
+from rigwright.host.deploy_lock import holder_record
 from rigwright.inventory import load
 from rigwright.supply.bundle import INDEX
 from rigwright.supply.expected import heard
@@ -203,7 +204,11 @@ def test_a_folder_that_somebody_else_is_at_is_left_alone(maker: BundleWorld) -> 
     fcntl.flock(readable, fcntl.LOCK_EX)
     with (maker.folder / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert maker.refused() == [f"{maker.folder}: another `rigwright bundle` is running there"]
+        other.write(f"{holder_record('bundle of box.py')}\n")
+        other.flush()
+        (line,) = maker.refused()
+        assert line.startswith(f"{maker.folder}: another `rigwright bundle` is running there: ")
+        assert "bundle of box.py; wait until that is done" in line
         assert maker.paths == set()
         fcntl.flock(other, fcntl.LOCK_UN)
     (maker.folder / ".lock").unlink()
@@ -216,7 +221,7 @@ def test_a_link_in_the_locks_place_is_not_followed(maker: BundleWorld) -> None:
     maker.folder.mkdir()
     (maker.folder / ".lock").symlink_to(maker.box.folder / "elsewhere")
     (line,) = maker.refused()
-    assert line == f"{maker.folder}/.lock: Too many levels of symbolic links"
+    assert line == f"{maker.folder}/.lock: is a symbolic link: remove it"
     assert not (maker.box.folder / "elsewhere").exists()
 
 

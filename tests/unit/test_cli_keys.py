@@ -7,37 +7,25 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from checks.looking import Box
 from cli import keys as verb
 from cli import keys_there
 from rigwright.gateway import keyring
 from rigwright.gateway.given import ROUTER, ROUTER_UNIT
 from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.inventory import ROOT
-from roles import root
 from tests.unit.gateway_host import GatewayHost
-
-Verb = Callable[..., Result]
-LONG = [f"organisation/a-rather-long-name-{n}" for n in range(9)]
+from tests.unit.keys_world import LONG, Verb, controller, gateway_hosts
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> dict[str, GatewayHost]:
     """Two, on which the router runs."""
-    made = {name: GatewayHost(tmp_path / name) for name in ("box1", "box2")}
-    for host in made.values():
-        host.installed()
-        host.is_(ROUTER, "active")
-    return made
+    return gateway_hosts(tmp_path, "box1", "box2")
 
 
 @pytest.fixture
@@ -48,43 +36,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def keys(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
     """The verb, on the hosts and those that are gone."""
-    inventory = tmp_path / "rig.py"
-    inventory.write_text("")
-    said: list[Any] = []
-
-    def run(*words: str, gone: tuple[str, ...] = (), files: dict[str, str] | None = None) -> Result:
-        names = {**dict.fromkeys((*hosts, *gone), "gateway-keys.toml"), "plain": "", **(files or {})}
-        offers = [SimpleNamespace(name=model) for model in ("qwen3", "llama", "org/b", *LONG)]
-        rigs = {
-            name: SimpleNamespace(
-                inventory=str(inventory),
-                name=name,
-                gateway=SimpleNamespace(keys_file=path, aliases={"gpt-4o": "qwen3"}) if path else None,
-                offers=offers,
-            )
-            for name, path in names.items()
-        }
-        monkeypatch.setattr(keys_there, "named", lambda *_: {name: {"rig": name} for name in names})
-        monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
-        found = [host.box(name) for name, host in hosts.items()]
-        found.append(Box("plain", found[0].rig, None))
-        monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
-        monkeypatch.setattr(root, "run", lambda target, *rest: said.append(rest) or target.answer(target, *rest))
-        monkeypatch.setattr(Box, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin))
-        done = CliRunner().invoke(verb.keys, [str(inventory), *words])
-        if "-" in done.stdout and done.stdout.startswith("rw-"):
-            assert_nowhere(done.stdout.strip(), tmp_path, said)
-        return done
-
-    return run
-
-
-def assert_nowhere(clear: str, folder: Path, said: list[Any]) -> None:
-    """That no file, no argument and nothing that was sent has a key."""
-    assert clear not in repr(said)
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            assert clear.encode() not in path.read_bytes(), path
+    return controller(hosts, tmp_path, monkeypatch)
 
 
 def given_to(host: GatewayHost) -> list[str]:
@@ -120,10 +72,15 @@ def test_a_file_that_has_gone_takes_no_keys_away(
     done = keys(*words)
     assert (done.exit_code, done.stdout, file.exists()) == (1, "", False)
     assert (
-        f"{file} is not there: bring it back, or create it empty to take all keys away; box1 has 1 key" in done.stderr
-    )
+        f"{file} is not there: bring it back, or create it empty and run `keys INVENTORY bring --replace-newer` "
+        "to take all keys away; box1 has 1 key"
+    ) in done.stderr
     assert given_to(hosts["box1"]) == ["alice"]
     file.touch()
+    refused = keys(*words)
+    assert (refused.exit_code, "1 key would vanish: alice" in refused.stderr) == (1, True)
+    assert given_to(hosts["box1"]) == ["alice"]
+    assert keys("bring", "--replace-newer").exit_code == 0
     assert keys(*words).exit_code == 0
     assert given_to(hosts["box1"]) == (["bob"] if words[0] == "make" else [])
 
@@ -223,8 +180,11 @@ def test_nothing_is_brought_where_only_the_file_is_meant(keys: Verb, hosts: dict
     assert given_to(hosts["box1"]) == ["alice"]
 
 
-def test_whoever_is_at_work_there_is_named(keys: Verb, hosts: dict[str, GatewayHost], file: Path) -> None:
+def test_whoever_is_at_work_there_is_named(
+    keys: Verb, hosts: dict[str, GatewayHost], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys("make", "alice")
+    monkeypatch.setattr(keys_there, "TURN", 0)
     deploy_lock = Path(hosts["box1"].moved(DEPLOY_LOCK))
     with deploy_lock.open("w") as held:
         words = {"who": "ops@desk", "pid": 12, "since": "noon", "doing": "deploy of rig.py"}
@@ -311,6 +271,8 @@ def test_keys_are_listed_with_their_rights_and_who_has_them(
     assert rows["carol"] == f"all none {today} box1"
     assert rows["bob"] == "not in the file box2"
     assert "box2: keys differ from the file" in done.stderr
+    # an empty file is the first version; each change is one more
+    assert "gateway-keys.toml: serial 5; serial 3 on box2; serial 5 on box1" in done.stderr
     assert "box9: cannot be reached" in done.stderr
     assert "sha" not in done.stdout
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checks import Drift
+from checks import DEPLOY, Drift
 from checks.survey.gates import Gate, Gates, Sharing
+from checks.survey.host import ours as ours_on_host
+from checks.survey.ours import Entry, Ledger, Own
 from checks.survey.taken import Survey
+from checks.test_gateway import test_keys_at_rest as d14
 from checks.test_gateway import test_log_is_rotated as d10
 from rigwright.declaration.rig import Rig
+from rigwright.gateway import keyring
 from rigwright.gateway.entry import Gateway
+from rigwright.gateway.given import keys_path
+from rigwright.gateway.keyring import Key, Keyring
 from rigwright.gateway.service import ROTATION, rotation
 from rigwright.serving.units import OWNED
 from tests.unit.samples import instance, rig
@@ -54,3 +61,38 @@ def test_a_day_that_is_still_to_come_is_red_however_far_away_it_is(box: Rig, rot
     assert box.gateway
     with pytest.raises(Drift, match=said):
         d10(told(box, rotated), box, ("rigwright-gateway", box.gateway))
+
+
+def keys_at_rest(box: Rig, lying: Path) -> Survey:
+    """What a host says whose keys lie in a file."""
+    entry = Entry(box.ledger, "file", 0o644, 0, 0, 0.0)
+    told_files = {keys_path(box): ours_on_host._sha256(lying)}
+    version = ours_on_host._keys_version(lying)
+    own = Own([], [], [], Ledger(entry, [], True), [], [], [], told_files, version, {})
+    return Survey({"ours": {"told": asdict(own)}})
+
+
+def test_keys_of_another_version_are_red_with_both_serials_and_what_helps(box: Rig, tmp_path: Path) -> None:
+    box = replace(box, inventory=str(tmp_path / "rig.py"))
+    assert box.gateway
+    declared, part = box.gateway, ("rigwright-gateway", box.gateway)
+    file, lying = tmp_path / declared.keys_file, tmp_path / "host.json"
+    first = Keyring(keys={"alice": Key(sha256="a" * 64, made="2026-11-22")})
+    keyring.dump(file, first)
+    lying.write_text(keyring.keys_json(keyring.load(file)))
+    d14(keys_at_rest(box, lying), box, part)
+    # the file has changed since: a deploy brings it
+    keyring.dump(file, keyring.load(file).having("bob", Key(sha256="b" * 64, made="2026-11-22")))
+    with pytest.raises(Drift) as drift:
+        d14(keys_at_rest(box, lying), box, part)
+    assert ("serial 1" in drift.value.found, "serial 2, of gateway-keys.toml" in drift.value.expected) == (True, True)
+    assert drift.value.cure == DEPLOY
+    # the host has what this file was not made into
+    lying.write_text(keyring.keys_json(keyring.load(file)))
+    keyring.dump(file, first)
+    with pytest.raises(Drift) as drift:
+        d14(keys_at_rest(box, lying), box, part)
+    assert ("serial 2" in drift.value.found, drift.value.cure.startswith("Take the newer file")) == (True, True)
+    lying.write_text('{"keys":[]}')
+    with pytest.raises(Drift, match="serial none"):
+        d14(keys_at_rest(box, lying), box, part)

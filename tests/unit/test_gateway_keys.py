@@ -45,11 +45,15 @@ def refusal(path: Path, content: str | bytes) -> list[str]:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "gateway-keys.toml"
-    assert keyring.load(path) == Keyring()
+    assert keyring.load(path).keys == {}
     keyring.dump(path, RING)
-    assert keyring.load(path) == RING
+    assert keyring.load(path).keys == RING.keys
     assert (path.stat().st_mode & 0o777, names(tmp_path)) == (0o600, [path.name])
-    assert [line for line in path.read_text().splitlines() if line.startswith("[")] == ["[keys.alice]", "[keys.zoe]"]
+    assert [line for line in path.read_text().splitlines() if line.startswith("[")] == [
+        "[keys.alice]",
+        "[keys.zoe]",
+        "[version]",
+    ]
     text = path.read_text()
     keyring.dump(path, Keyring(keys=dict(reversed(RING.keys.items()))))
     assert path.read_text() == text
@@ -63,7 +67,7 @@ def test_a_link_stays_one_and_other_modes_do_not(tmp_path: Path) -> None:
     link.symlink_to(real)
     keyring.dump(link, RING)
     assert link.is_symlink()
-    assert keyring.load(real) == RING
+    assert keyring.load(real).keys == RING.keys
     assert real.stat().st_mode & 0o777 == 0o600
 
 
@@ -77,12 +81,13 @@ def test_one_that_cannot_be_written_is_what_it_was(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         keyring.dump(path, Keyring())
-    assert keyring.load(path) == RING
+    assert keyring.load(path).keys == RING.keys
     assert names(tmp_path) == [path.name]
 
 
 def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from() -> None:
     given = json.loads(keyring.keys_json(RING))
+    assert given.pop("version") == {"serial": 1, "id": RING.current_version.id}
     alice = {"name": "alice", "models": ["qwen3", "org/other:8b"], "requests_per_minute": 60, "streams": 8}
     assert given == {
         "keys": [
@@ -94,7 +99,7 @@ def test_hosts_are_given_a_row_a_key_and_nothing_that_it_could_be_guessed_from()
         ],
         "ending": [{"id": THREE[:16], "sha256": THREE, **alice, "until": int(UNTIL.timestamp())}],
     }
-    assert keyring.keys_json(Keyring()) == '{"keys":[],"ending":[]}\n'
+    assert keyring.keys_json(Keyring()).startswith('{"keys":[],"ending":[],"version":{"serial":1,"id":"')
 
 
 def test_a_key_has_as_much_chance_in_it_as_was_asked_for() -> None:
@@ -145,8 +150,13 @@ TABLE = f'[keys.alice]\nsha256 = "{ONE}"\nmade = 2026-11-22\n'
         (TABLE + TABLE, "the file: cannot be read as TOML"),
         (b"\xff\xfe", "the file: cannot be read as TOML"),
         ("keys = 5\n", "keys: 5 is refused: must be a table of names"),
+        ("version = 5\n", "version: 5 is refused: must be a table of keys"),
+        ('[version]\nid = "0123456789abcdef"\n', "version.serial: missing"),
+        ('[version]\nserial = 0\nid = "0123456789abcdef"\n', "version.serial: 0 is refused: must be at least 1"),
+        ('[version]\nserial = 1\nid = "x"\n', "version.id: 'x' is refused: must be 16 lowercase hexadecimal digits"),
+        ('[version]\nserial = 1\nid = "0123456789abcdef"\nbefore = ["x"]\n', "version.before[0]: 'x' is refused"),
     ],
-    ids=range(22),
+    ids=range(27),
 )
 def test_what_is_wrong_is_refused_with_its_place(tmp_path: Path, content: str | bytes, said: str) -> None:
     assert any(said in line for line in refusal(tmp_path / "gateway-keys.toml", content)), said

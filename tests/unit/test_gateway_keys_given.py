@@ -16,6 +16,7 @@ import pytest
 
 from rigwright.gateway import authority, given, keyring, pairs
 from rigwright.gateway.given import GATEWAY, GATEWAY_UNIT, ROUTER, ROUTER_UNIT
+from rigwright.gateway.key_version import HostVersion
 from rigwright.gateway.keyring import Key, Keyring
 from rigwright.gateway.pairs import Wanted
 from roles.operations import gateway
@@ -50,6 +51,12 @@ def carry_out(host: GatewayHost, operation: Any, **values: object) -> list[str]:
         )
         assert done.returncode == 0, scripts
     return scripts
+
+
+def before_versions(ring: Keyring) -> str:
+    """Keys as a controller from before there were versions gives them to a host."""
+    rows = {"keys": keyring.rows(ring), "ending": keyring.ending(ring)}
+    return json.dumps(rows, separators=(",", ":")) + "\n"
 
 
 def noted(host: GatewayHost, digest: str) -> None:
@@ -151,7 +158,7 @@ def test_without_the_file_of_keys_nobody_loses_his(
     assert (done.returncode, f"{file} is not there: bring it back, or create it empty" in done.stderr) == (1, True)
     # what it was not given is somebody else's, and goes
     lying = host.credentials / "gateway-keys.json"
-    lying.write_text(keyring.keys_json(RING.having("eve", Key(sha256="e" * 64, made="2026-11-22"))))
+    lying.write_text(before_versions(RING.having("eve", Key(sha256="e" * 64, made="2026-11-22"))))
     carry_out(host, gateway.keys, file=str(file))
     assert lying.read_text() == keyring.keys_json(Keyring())
     # and so do all, where that is meant
@@ -159,8 +166,9 @@ def test_without_the_file_of_keys_nobody_loses_his(
     lying.write_text(KEYS)
     noted(host, keyring.digest(KEYS))
     file.touch()
+    keyring.write_version(file, "test", [HostVersion(1, RING.current_version.id)])
     carry_out(host, gateway.keys, file=str(file))
-    assert lying.read_text() == keyring.keys_json(Keyring())
+    assert json.loads(lying.read_text())["keys"] == []
 
 
 def test_a_file_that_is_refused_ends_the_run_of_its_host(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -126,3 +127,24 @@ def test_what_came_or_went_in_the_tree_is_compiled_once_for_those_whose_python_m
     assert [clone.compiles("status") for _ in range(2)] == [True, False]
     (folder / "__pycache__/new.pyc").touch()
     assert not clone.compiles("status")
+
+
+@pytest.mark.all_only
+def test_another_run_that_prepares_the_environment_is_named_and_waited_for(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    lock = clone.root / ".rig.lock"
+    lock.write_text("process 7 of ops since noon\n")
+    lock.chmod(0o644)
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        environment = {"PATH": f"{clone.programs}:{os.environ['PATH']}", "LOG": str(clone.log)}
+        with subprocess.Popen(
+            [clone.root / "rig", "status"], env=environment, stderr=subprocess.PIPE, text=True
+        ) as run:
+            assert run.stderr
+            assert run.stderr.readline() == f"waiting: process 7 of ops since noon prepares {clone.root}/.venv\n"
+            fcntl.flock(held, fcntl.LOCK_UN)
+            run.communicate()
+    assert run.returncode == 0
+    # no other user can hold it from now on
+    assert lock.stat().st_mode & 0o777 == 0o600

@@ -16,6 +16,7 @@ from typing import Any
 from checks.survey.host import common
 
 PEM = re.compile("-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----")
+VERSION = re.compile(rb',"version":{"serial":([0-9]{1,16}),"id":"([0-9a-f]{16})"}}\n?\Z')
 MOST = 20  # of a kind that are told
 
 
@@ -24,8 +25,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
     Args:
         asked: `roots`; `folders` that are looked at; `ledger`; `credentials`, the folder, and `generations`, that of
-            those that need some; `config`, a folder whose names are told; `files` that are hashed; `late`, a folder
-            whose times are looked at elsewhere.
+            those that need some; `config`, a folder whose names are told; `files` that are hashed; `keys`, a file with
+            clients' keys, empty for none; `late`, a folder whose times are looked at elsewhere.
     """
     now = time.time()
     loose, ahead = _walked(asked["roots"], asked["late"], set(asked["apart"]), now)
@@ -38,6 +39,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "needed": sorted(_needed(Path(asked["generations"]))),
         "config": [path.name for path in _in(Path(asked["config"]))],
         "files": {path: _sha256(Path(path)) for path in asked["files"]},
+        "keys_version": _keys_version(Path(asked["keys"])) if asked["keys"] else "",
         "certificates": {str(path): _certificate(path) for path in _in(Path(asked["credentials"]))},
     }
 
@@ -140,11 +142,21 @@ def _certificate(path: Path) -> str:
 
 def _sha256(path: Path) -> str:
     """Of a small file; empty where there is none."""
+    content = _content(path)
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _keys_version(path: Path) -> str:
+    """SERIAL and ID of the keys in a file; empty where they have none."""
+    found = VERSION.search(_content(path) or b"")
+    return " ".join(word.decode() for word in found.groups()) if found else ""
+
+
+def _content(path: Path) -> bytes | None:
+    """Of a small file; None where there is none."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
-        return ""
+        return None
     with os.fdopen(opened, "rb") as file:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            return ""
-        return hashlib.sha256(file.read(common.MOST)).hexdigest()
+        return file.read(common.MOST) if stat.S_ISREG(os.fstat(opened).st_mode) else None

@@ -1,0 +1,110 @@
+"""Removes protections one at a time and runs the tests that must notice: `python -m tests.mutations [-k WORDS]`.
+
+Each row of mutations.toml names a file, the text of a protection, the text that removes it, and the tests of
+`./rig test` that fail without it. The runner works on a copy of the committed tree, so the checkout stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+TABLE = Path(__file__).with_suffix(".toml")
+LIMIT = 600
+"""Seconds that the tests of one mutation may take. A mutation that makes a test hang counts as detected."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One protection and the tests that notice its removal."""
+
+    protects: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def apply(self, tree: Path) -> str:
+        """Remove the protection from a tree; returns the file's text as it was.
+
+        Raises:
+            ValueError: the text is missing there, or occurs more than once.
+        """
+        path = tree / self.file
+        text = path.read_text()
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.protects}: the text occurs {count} times in {self.file}")
+        path.write_text(text.replace(self.old, self.new))
+        return text
+
+
+def load_mutations() -> list[Mutation]:
+    """The rows of the table, in its order."""
+    rows = tomllib.loads(TABLE.read_text())["mutation"]
+    return [Mutation(**{**row, "tests": tuple(row["tests"])}) for row in rows]
+
+
+def is_detected(mutation: Mutation, tree: Path) -> bool:
+    """Whether a test of `./rig test` fails while the protection is missing from the tree."""
+    original = mutation.apply(tree)
+    try:
+        return run_tests(mutation.tests, tree) == 1
+    finally:
+        (tree / mutation.file).write_text(original)
+
+
+def run_tests(tests: Sequence[str], tree: Path) -> int:
+    """Run tests as `./rig test` does, from the tree; returns pytest's exit status, 1 after the limit."""
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--quick", "-p", "no:cacheprovider", *tests]
+    try:
+        return subprocess.run(
+            command, cwd=tree, env=environment, timeout=LIMIT, stdout=subprocess.DEVNULL, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return 1
+
+
+def main() -> None:
+    """Run the mutations that the arguments select; exit status 1 if one is not detected."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-k", default="", metavar="WORDS", help="only mutations whose description contains this")
+    parser.add_argument("--list", action="store_true", help="print the table and run nothing")
+    options = parser.parse_args()
+    mutations = [one for one in load_mutations() if options.k in one.protects]
+    missed = 0
+    tests = sorted({test for mutation in mutations for test in mutation.tests})
+    with tempfile.TemporaryDirectory() as folder:
+        if not options.list:
+            archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
+            subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+            if status := run_tests(tests, Path(folder)):
+                sys.exit(
+                    f"the tests of these mutations fail on the committed tree already: pytest's exit status {status}"
+                )
+        for mutation in mutations:
+            if options.list:
+                print(f"{mutation.protects}: {mutation.file}, {' '.join(mutation.tests)}")
+                continue
+            detected = is_detected(mutation, Path(folder))
+            missed += not detected
+            print(f"{'detected' if detected else 'MISSED  '}  {mutation.protects}", flush=True)
+    if not options.list:
+        print(f"{len(mutations) - missed} of {len(mutations)} removed protections are detected")
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""`rigwright keys` on hosts that are folders, as one or several controllers run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from checks.looking import Box
+from cli import keys as verb
+from cli import keys_there
+from rigwright.gateway.given import ROUTER
+from roles import root
+from roles.gateway.host.router import keyring as router_keyring
+from roles.gateway.host.router.settings import read_keys
+from tests.unit.gateway_host import GatewayHost
+
+Verb = Callable[..., Result]
+LONG = [f"organisation/a-rather-long-name-{n}" for n in range(9)]
+
+
+def gateway_hosts(folder: Path, *names: str) -> dict[str, GatewayHost]:
+    """Hosts on which the router runs."""
+    made = {name: GatewayHost(folder / name) for name in names}
+    for host in made.values():
+        host.installed()
+        host.is_(ROUTER, "active")
+    return made
+
+
+def controller(hosts: dict[str, GatewayHost], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+    """The verb with an inventory in a folder, on the hosts and those that are gone."""
+    inventory = folder / "rig.py"
+    inventory.write_text("")
+    said: list[Any] = []
+
+    def run(*words: str, gone: tuple[str, ...] = (), files: dict[str, str] | None = None) -> Result:
+        names = {**dict.fromkeys((*hosts, *gone), "gateway-keys.toml"), "plain": "", **(files or {})}
+        offers = [SimpleNamespace(name=model) for model in ("qwen3", "llama", "org/b", *LONG)]
+        rigs = {
+            name: SimpleNamespace(
+                inventory=str(inventory),
+                name=name,
+                gateway=SimpleNamespace(keys_file=path, aliases={"gpt-4o": "qwen3"}) if path else None,
+                offers=offers,
+            )
+            for name, path in names.items()
+        }
+        monkeypatch.setattr(keys_there, "named", lambda *_: {name: {"rig": name} for name in names})
+        monkeypatch.setattr(keys_there, "rig_of", lambda name, _: rigs[name])
+        found = [host.box(name) for name, host in hosts.items()]
+        found.append(Box("plain", found[0].rig, None))
+        monkeypatch.setattr(keys_there, "boxes", lambda *_: (found, dict.fromkeys((*gone, "plain too"), "")))
+        monkeypatch.setattr(root, "run", lambda target, *rest: said.append(rest) or target.answer(target, *rest))
+        monkeypatch.setattr(Box, "_run", lambda box, script, stdin="": box.target.answer(box.target, script, stdin))
+        done = CliRunner().invoke(verb.keys, [str(inventory), *words])
+        if "-" in done.stdout and done.stdout.startswith("rw-"):
+            assert_nowhere(done.stdout.strip(), folder, said)
+        return done
+
+    return run
+
+
+def assert_nowhere(clear: str, folder: Path, said: list[Any]) -> None:
+    """That no file, no argument and nothing that was sent has a key."""
+    assert clear not in repr(said)
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert clear.encode() not in path.read_bytes(), path
+
+
+def admits(host: GatewayHost, clear: str) -> bool:
+    """Whether the host's router, with the keys that it was given, lets a client in."""
+    ring = router_keyring.Keyring(read_keys(host.run / ROUTER / "keys.json"))
+    return ring.whose(f"Bearer {clear}") is not None

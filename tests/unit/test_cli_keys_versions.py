@@ -1,0 +1,213 @@
+"""`rigwright keys` with several controllers: a host keeps its keys where others were not made from them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli import keys_there
+from rigwright.gateway import keyring
+from tests.unit.gateway_host import GatewayHost
+from tests.unit.keys_world import Verb, admits, controller, gateway_hosts
+from tests.unit.test_gateway_keys_given import before_versions
+
+Controllers = Callable[[str], Verb]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> dict[str, GatewayHost]:
+    return gateway_hosts(tmp_path, "box1", "box2")
+
+
+@pytest.fixture
+def box1(hosts: dict[str, GatewayHost]) -> GatewayHost:
+    return hosts["box1"]
+
+
+@pytest.fixture
+def controllers(hosts: dict[str, GatewayHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controllers:
+    """A controller by its name, whose folder is made where it is missing."""
+
+    def one(name: str) -> Verb:
+        (tmp_path / name).mkdir(exist_ok=True)
+        return controller(hosts, tmp_path / name, monkeypatch)
+
+    return one
+
+
+def keys_file(tmp_path: Path, name: str) -> Path:
+    return tmp_path / name / "gateway-keys.toml"
+
+
+@pytest.fixture
+def alice(controllers: Controllers, tmp_path: Path) -> str:
+    """A key that controller a has made and revoked; controller b has the folder from before that."""
+    a = controllers("a")
+    clear = a("make", "alice").stdout.strip()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert a("revoke", "alice").exit_code == 0
+    return clear
+
+
+def test_a_controller_with_an_older_file_gives_no_revoked_key_back(
+    controllers: Controllers, alice: str, box1: GatewayHost, tmp_path: Path
+) -> None:
+    b, file = controllers("b"), keys_file(tmp_path, "b")
+    before = file.read_text()
+    done = b("make", "carol")
+    assert (done.exit_code, done.stdout, file.read_text(), admits(box1, alice)) == (1, "", before, False)
+    assert f"box1: {file} is older: serial 2, and this host has serial 3" in done.stderr
+    assert "1 key would return: alice" in done.stderr
+    assert "Take the newer file from the controller that changed the keys last" in done.stderr
+    # nor by its file itself, nor after more changes, of which each has a higher serial than the host's
+    for words in (["bring"], ["make", "carol", "--no-hosts"], ["make", "dave", "--no-hosts"], ["bring"]):
+        done = b(*words)
+        assert (done.exit_code, admits(box1, alice)) == ("bring" in words, False), done.stderr
+    assert (
+        "serial 4, and was not made from this host's serial 3; 3 keys would return: alice, carol, dave" in done.stderr
+    )
+    # with the newer file it goes on
+    shutil.copy(keys_file(tmp_path, "a"), file)
+    carol = b("make", "carol")
+    assert (carol.exit_code, admits(box1, carol.stdout.strip()), admits(box1, alice)) == (0, True, False)
+
+
+def test_two_controllers_that_change_the_same_version_are_told_apart(
+    controllers: Controllers, box1: GatewayHost, tmp_path: Path
+) -> None:
+    a = controllers("a")
+    a("make", "alice")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    carol = a("make", "carol").stdout.strip()
+    b = controllers("b")
+    assert b("make", "dave", "--no-hosts").exit_code == 0
+    done = b("bring")
+    assert (done.exit_code, admits(box1, carol)) == (1, True)
+    assert (
+        "both have serial 3, from different changes; 1 key would return: dave; 1 key would vanish: carol" in done.stderr
+    )
+
+
+def test_a_deliberate_replacement_names_what_it_does_and_lasts(
+    controllers: Controllers, alice: str, box1: GatewayHost
+) -> None:
+    b = controllers("b")
+    done = b("bring", "--replace-newer")
+    assert (done.exit_code, admits(box1, alice)) == (0, True)
+    assert "box1: serial 3 is replaced; 1 key would return: alice\n" in done.stderr
+    assert b("make", "carol").exit_code == 0
+    # the other controller is the one with an older file now
+    done = controllers("a")("bring")
+    assert (done.exit_code, "2 keys would vanish: alice, carol" in done.stderr) == (1, True)
+    assert admits(box1, alice)
+
+
+def test_a_key_is_revoked_on_hosts_that_take_it_whatever_another_one_says(
+    controllers: Controllers, hosts: dict[str, GatewayHost], tmp_path: Path
+) -> None:
+    a = controllers("a")
+    alice = a("make", "alice").stdout.strip()
+    lying = hosts["box2"].credentials / "gateway-keys.json"
+    lying.write_text('{"keys":[],"ending":[],"version":{"serial":999999999999999,"id":"' + "f" * 16 + '"}}\n')
+    assert a("make", "bob").exit_code == 1
+    done = a("revoke", "alice")
+    assert (done.exit_code, admits(hosts["box1"], alice)) == (1, False)
+    assert "box2: the keys were not updated: " in done.stderr
+    assert a("bring", "--replace-newer").exit_code == 0
+    assert a("make", "bob").exit_code == 0
+
+
+def test_a_host_that_was_away_gets_all_changes_at_once(controllers: Controllers, hosts: dict[str, GatewayHost]) -> None:
+    a = controllers("a")
+    alice = a("make", "alice").stdout.strip()
+    gone = hosts.pop("box2")
+    a("revoke", "alice")
+    bob = a("make", "bob").stdout.strip()
+    hosts["box2"] = gone
+    assert admits(gone, alice)
+    assert a("bring").exit_code == 0
+    assert (admits(gone, alice), admits(gone, bob)) == (False, True)
+
+
+def test_keys_from_before_versions_are_taken_once(
+    controllers: Controllers, hosts: dict[str, GatewayHost], tmp_path: Path
+) -> None:
+    a = controllers("a")
+    alice = a("make", "alice").stdout.strip()
+    file = keys_file(tmp_path, "a")
+    old = file.read_text().partition("\n# orders")[0] + "\n"
+    for host in hosts.values():
+        (host.credentials / "gateway-keys.json").write_text(before_versions(keyring.load(file)))
+    for name in ("a", "b"):
+        keys_file(tmp_path, name).parent.mkdir(exist_ok=True)
+        keys_file(tmp_path, name).write_text(old)
+    # by one who changes nothing, too
+    assert a("bring").exit_code == 0
+    assert keyring.read_file(file).version
+    assert a("revoke", "alice").exit_code == 0
+    done = controllers("b")("bring")
+    assert (done.exit_code, admits(hosts["box1"], alice)) == (1, False)
+    assert "serial 1, and this host has serial 2; 1 key would return: alice" in done.stderr
+
+
+def test_keys_that_were_edited_by_hand_are_the_next_version(
+    controllers: Controllers, alice: str, box1: GatewayHost, tmp_path: Path
+) -> None:
+    a, b = controllers("a"), keys_file(tmp_path, "b")
+    bob = a("make", "bob").stdout.strip()
+    file = keys_file(tmp_path, "a")
+    text = file.read_text()
+    head, _, version = text.partition("\n# orders")
+    file.write_text(head.partition("\n[keys.bob]")[0] + "\n# orders" + version)
+    assert a("bring").exit_code == 0
+    assert (admits(box1, bob), keyring.read_file(file).version) == (False, keyring.load(file).current_version)
+    # an older file does not become a newer one by that
+    b.write_text(b.read_text().replace("[keys.alice]", "[keys.alicia]"))
+    refused = controllers("b")("bring")
+    assert (refused.exit_code, admits(box1, alice)) == (1, False)
+    assert "would return: alicia" in refused.stderr
+
+
+def test_a_run_whose_keys_were_overtaken_by_another_of_its_machine_sends_those(
+    controllers: Controllers, box1: GatewayHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = controllers("a")
+    a("make", "alice")
+    sent = keys_there._brought
+    later: list[str] = []
+
+    def overtaken(box: object, ring: keyring.Keyring) -> object:
+        if not later:
+            later.append("bob")
+            assert a("make", "bob").exit_code == 0
+        return sent(box, ring)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(keys_there, "_brought", overtaken)
+    done = a("make", "carol")
+    assert done.exit_code == 0, done.stderr
+    assert "box1: the keys are updated" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_another_user_of_the_controller_delays_no_revocation(controllers: Controllers, tmp_path: Path) -> None:
+    a = controllers("a")
+    a("make", "alice", "--no-hosts")
+    (tmp_path / "a").chmod(0o755)
+    # every file and folder that another user can open
+    script = """for at in . * .*; do [ ! -r $at ] || flock --shared $at sh -c 'echo; exec sleep 60' & done; wait"""
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]
+    with subprocess.Popen(nobody, cwd=tmp_path / "a", stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout
+        try:
+            for _ in (".", "rig.py"):
+                process.stdout.readline()
+            done = a("revoke", "alice", "--no-hosts")
+        finally:
+            os.killpg(process.pid, 9)
+    assert done.exit_code == 0, done.stderr
+    assert keyring.load(keys_file(tmp_path, "a")).keys == {}
