@@ -20,7 +20,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -161,11 +161,14 @@ class Ring:
 
 def sockets_by_ring(families: Iterable[int]) -> list[str]:
     """Families of sockets that it can open by io_uring, which no unit of ours may use at all."""
+    found: list[int] = []
     try:
-        with closing(Ring()) as ring:
-            found = [one for one in families if not ring.refuses(one)] if ring.has_sockets() else []
+        ring = Ring()
     except OSError:
         return []
+    # with a thread of the kernel's (IORING_SETUP_SQPOLL) a ring needs no other system call than its setup
+    with closing(ring), suppress(OSError):
+        found = [one for one in families if not ring.refuses(one)] if ring.has_sockets() else []
     return ["can use io_uring", *([f"can open sockets of {format_families(found)} by io_uring"] if found else [])]
 
 
