@@ -1,11 +1,13 @@
 -- What nginx does with each request; the rest lies beside. The configuration calls what this module has, by phase.
 local answers = require("answers")
 local body = require("body")
+local callers = require("callers")
 local counts = require("counts")
 local instances = require("instances")
 local requests = require("requests")
 local settings = require("settings")
 local telling = require("telling")
+local upload = require("upload")
 local watching = require("watching")
 
 local fail = answers.fail
@@ -14,16 +16,6 @@ local fail = answers.fail
 local MOST_HEADERS = 64
 -- Bodies up to this many bytes go to the router's process that answers everybody: it reads them in a millisecond.
 local LIGHT = 262144
--- Bytes of a body: up to those it waits in a buffer of its connection's; those that one may have; those of all together
--- that wait in files, which are memory too, of the gigabyte that the unit may take.
-local BUFFER, MOST_BODY, MOST_BODIES = 65536, 67108864, 402653184
--- Bytes of those that one caller's may be: two of the largest. So he can keep neither others' from being taken nor, for
--- long, from being read, for which they wait in turn.
-local SHARE = 134217728
--- Callers are told apart by this many numbers, so that there is an end to what is counted.
-local CALLERS = 1024
--- Seconds for which a large body waits for its caller's earlier ones, and between two looks.
-local PATIENCE, PAUSE = 5, 0.05
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
 
@@ -36,8 +28,8 @@ local GOTTEN = { ["/v1/models"] = true, ["/health"] = true, ["/metrics"] = true 
 local posted = {}
 
 local gateway = {
-  failed = answers.failed, headers = answers.headers, watch = watching.watch, log = telling.log,
-  metrics = telling.metrics, state = telling.state, revoked = telling.revoked, leaving = telling.leaving, probe = instances.probe,
+  failed = answers.failed, headers = answers.headers, page = answers.page, watch = watching.watch, log = telling.log,
+  metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving, probe = instances.probe,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
@@ -46,6 +38,7 @@ function gateway.init(path, posts)
   jit.off()
   jit.flush()
   settings.read(path)
+  callers.init()
   for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
 end
 
@@ -131,26 +124,13 @@ function gateway.check()
   local length
   if wanted == "POST" then
     length = tonumber(headers["content-length"])
+    if length and length > upload.MOST_BODY then
+      return fail(413, "the body is larger than " .. upload.MOST_BODY .. " bytes")
+    end
     if not length and not headers["transfer-encoding"] then return fail(411, "there is no body: send a JSON object") end
   end
   var.rw_path = path:match("^/v1/(.*)$") or ""
   if wanted == "POST" and not (length and length <= LIGHT) then return ngx.exec("@heavy") end
-end
-
--- A key's owner; without keys an address, and of IPv6 what a network has as a whole.
-local function caller()
-  local key = ngx.var.rw_key
-  return ngx.crc32_long(key and key ~= "" and key or ngx.var.binary_remote_addr:sub(1, 8)) % CALLERS
-end
-
--- Have these bytes be the caller's, as soon as there is room for them; nothing where that takes too long.
-local function share(request, length)
-  local name = "bodies " .. caller()
-  for _ = 0, PATIENCE, PAUSE do
-    if counts.take(request, name, length) <= SHARE then return name end
-    counts.give(request, name)
-    ngx.sleep(PAUSE)
-  end
 end
 
 local function later(request, status, message, seconds)
@@ -160,23 +140,7 @@ end
 
 -- The body of who may ask. Its bytes are taken until the request is answered.
 function gateway.receive()
-  local request, said = requests.current(), tonumber(ngx.var.http_content_length)
-  local length = said or MOST_BODY
-  local shared
-  if length > BUFFER then
-    shared = share(request, length)
-    if not shared then return later(request, 429, "too many large requests of yours are under way", SOON) end
-    if counts.take(request, "bodies", length) > MOST_BODIES then
-      return later(request, 503, "too many large requests are under way", SOON)
-    end
-  end
-  ngx.req.read_body()
-  if not said then
-    for _, name in ipairs({ "bodies", shared }) do
-      counts.give(request, name)
-      counts.take(request, name, tonumber(ngx.var.request_length))
-    end
-  end
+  return upload.receive(requests.current())
 end
 
 -- Find who is to answer, and make the request one of theirs.
