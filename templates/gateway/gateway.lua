@@ -199,4 +199,15 @@ function gateway.unknown()
   return answers.unknown()
 end
 
+-- What fails in Lua is said at the level that passes nginx's log: below that any client can have a line written.
+local function passed(succeeded, ...)
+  if succeeded then return ... end
+  ngx.log(ngx.CRIT, (...))
+  error((...), 0)
+end
+
+for name, phase in pairs(gateway) do
+  gateway[name] = function(...) return passed(xpcall(phase, debug.traceback, ...)) end
+end
+
 return gateway
