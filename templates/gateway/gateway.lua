@@ -2,6 +2,7 @@
 local answers = require("answers")
 local body = require("body")
 local callers = require("callers")
+local connections = require("connections")
 local counts = require("counts")
 local instances = require("instances")
 local requests = require("requests")
@@ -33,17 +34,19 @@ local gateway = {
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
-function gateway.init(path, posts)
+function gateway.init(path, posts, of_process)
   -- as in resty/core.lua, for a module of nginx's that does not ask for that: it runs nothing of Lua before this
   jit.off()
   jit.flush()
   settings.read(path)
   callers.init()
+  connections.init(of_process)
   for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
 end
 
 function gateway.begin()
   counts.begin()
+  connections.begin()
 end
 
 local function method_for(path)
@@ -92,12 +95,14 @@ end
 -- Of each request, before anybody else sees it.
 function gateway.check()
   if ngx.req.is_internal() then return end
-  requests.begin()
-  local var = ngx.var
+  local request, var = requests.begin(), ngx.var
   local target = var.request:match("^%u+ (/[^ ]*) HTTP/1%.[01]$")
   if not target then return fail(400, "ask with HTTP/1.1, and a path that begins with a slash") end
   local path, uri = target:match("^[^?]*"), var.uri
   if not plain(path, uri) then return fail(400, "write the path plainly: without %, dots or a fragment") end
+  if connections.is_over(request.client) then
+    return fail(429, "too many requests of your address are under way", { retry = SOON })
+  end
   local headers, more = ngx.req.get_headers(MOST_HEADERS)
   if more then return fail(431, "there are more than " .. MOST_HEADERS .. " headers") end
   local name = twice(headers)

@@ -23,7 +23,7 @@ local function without_case(values)
 end
 local kept, sent = {}, {}
 ngx = {
-  var = {}, status = 200, header = without_case(sent), arg = {}, is_subrequest = false, HTTP_OK = 200, CRIT = 3,
+  var = { binary_remote_addr = "\\10\\0\\0\\1", remote_port = "9" }, status = 200, header = without_case(sent), arg = {}, is_subrequest = false, HTTP_OK = 200, CRIT = 3,
   resp = { get_headers = function() local copy = {} for name, value in pairs(sent) do copy[name] = value end return copy end },
   shared = { rigwright = {
     get = function(_, name) return kept[name] end,
@@ -67,6 +67,10 @@ class NginxLua:
     def ngx(self) -> Any:
         """What nginx gives to Lua."""
         return self._lua.globals().ngx
+
+    def table(self, values: Any) -> Any:
+        """A list or a dictionary as Lua has it."""
+        return self._lua.table_from(values)
 
     def pairs(self, values: Any) -> dict[Any, Any]:
         """A table of Lua's."""

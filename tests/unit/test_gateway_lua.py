@@ -161,3 +161,37 @@ def test_metrics_are_refused_without_a_line_of_nginxs(lua: NginxLua) -> None:
     lua.ngx.var.rw_scraper = ""
     lua.require("telling").scrape()
     assert (lua.ngx.status, json.loads(lua.ngx.printed)["error"]["type"]) == (403, "permission_error")
+
+
+@pytest.mark.parametrize(
+    ("clients", "serving", "limit", "closed"),
+    [
+        ("aaaa", "", 4, ""),
+        ("aaaaa", "", 4, "0"),
+        ("abaaba", "", 2, "02"),
+        # what serves a request goes on, and the client's others are closed in its place
+        ("aaaa", "01", 2, "23"),
+        ("aaaa", "0123", 2, ""),
+        ("abbb", "1", 1, "23"),
+    ],
+)
+def test_a_client_with_too_many_connections_loses_those_that_wait(
+    lua: NginxLua, clients: str, serving: str, limit: int, closed: str
+) -> None:
+    peers = lua.table([lua.table({"client": one, "file": str(at)}) for at, one in enumerate(clients)])
+    found = lua.require("connections").excess(peers, lambda one: one.file in serving, limit)
+    assert "".join(found.values()) == closed
+
+
+def test_requests_under_way_are_counted_by_client(lua: NginxLua) -> None:
+    requests, connections = lua.require("requests"), lua.require("connections")
+    connections.init(8)
+    client = "\x0a\0\0\x01"
+    for number in range(3):
+        lua.ngx.var.connection, lua.ngx.var.remote_port = str(number), str(1000 + number)
+        requests.begin()
+        assert (requests.of(client), connections.is_over(client)) == (number + 1, number == 2)
+    assert requests.is_open(client, 1001) and not requests.is_open(client, 1003)
+    requests.finish()
+    requests.finish()
+    assert (requests.of(client), connections.is_over(client), requests.is_open(client, 1002)) == (2, False, False)

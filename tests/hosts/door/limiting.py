@@ -9,7 +9,7 @@ import signal
 import socket
 
 from door.answering import ASKED, SLOW, idle
-from door.clients import Stream, posting
+from door.clients import Stream, own_address, posting
 from door.world import ALICE, OFTEN, World, given, until
 
 ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
@@ -251,3 +251,38 @@ async def refusals_write_no_line_each_to_the_journal(world: World) -> None:
     assert len(world.stderr()) < 32 << 10
     # two minutes' share at most, whatever minute it is
     assert len(world.lines()) <= 1200
+
+
+def _is_open(one: socket.socket) -> bool:
+    try:
+        return one.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+async def half_heads_of_one_address_leave_places_for_others(world: World) -> None:
+    """More than all processes have, of all addresses of loopback."""
+    async with Stream(world.port, SLOW) as stream:
+        await stream.until(b" 1 ")
+        open_ones = []
+        try:
+            for number in range(9000):
+                source = (f"127.0.0.{2 + number % 50}", 0)
+                open_ones.append(socket.create_connection(("127.0.0.1", world.port), source_address=source))
+                open_ones[-1].sendall(b"GET /hea")
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+            # sooner than nginx gives them up for their heads
+            await until(lambda: sum(map(_is_open, open_ones)) <= 2 * 1024, 8)
+            for _ in range(20):
+                assert (await world.ask(posting(b'{"model": "tiny"}'), host=own_address()))[0] == 200
+                assert (await world.post({"model": "tiny"}))[0] == 200
+            at = len(stream.came)
+            await stream._more()
+            assert len(stream.came) > at
+        finally:
+            for one in open_ones:
+                one.close()
+    await idle(world)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 
 from door.answering import idle
-from door.clients import posting
+from door.clients import own_address, posting
 from door.limiting import KEY
 from door.world import OFTEN, World, until
 
@@ -21,14 +20,6 @@ Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 def _chunked(body: bytes = b"") -> bytes:
     head = posting(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     return head + (b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if body else b"")
-
-
-def _own_address() -> str:
-    """One of this host's that is not of loopback: another client for the gateway."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        # no packet is sent
-        asking.connect(("192.0.2.1", 9))
-        return str(asking.getsockname()[0])
 
 
 async def _begin(world: World, number: int, text: bytes = LARGE, port: int = 0, host: str = "127.0.0.1") -> list[Open]:
@@ -70,7 +61,7 @@ async def slow_bodies_take_nothing_and_end(world: World) -> None:
 
     slow = [asyncio.create_task(trickle(number)) for number in range(10)]
     await asyncio.sleep(1)
-    for host in (_own_address(), "127.0.0.1"):
+    for host in (own_address(), "127.0.0.1"):
         for text in (posting(HUNDRED), _chunked(b'{"model":"tiny","messages":   []}')):
             assert (await world.ask(text, host=host))[0] == 200, host
     for answer, seconds in await asyncio.gather(*slow):
@@ -82,7 +73,7 @@ async def slow_bodies_take_nothing_and_end(world: World) -> None:
 
 
 async def bodies_of_all_callers_have_a_bound(world: World) -> None:
-    other, hers = _own_address(), LARGE.replace(b"\r\n\r\n", f"\r\n{KEY}\r\n\r\n".encode())
+    other, hers = own_address(), LARGE.replace(b"\r\n\r\n", f"\r\n{KEY}\r\n\r\n".encode())
     waiting: list[Open] = []
     try:
         for arguments in ({}, {"host": other}, {"text": hers, "port": world.port + 1}):
@@ -138,7 +129,7 @@ async def all_of_loopback_is_one_client_and_keeps_nobody_elses_out(world: World)
     try:
         # the next one of any address of loopback waits, and is refused in the end; another client's does not
         more = asyncio.create_task(world.ask(LARGE + b"{", source="127.0.0.9"))
-        assert (await world.ask(posting(text), host=_own_address()))[0] == 200
+        assert (await world.ask(posting(text), host=own_address()))[0] == 200
         assert not more.done()
         assert (await more)[0] == 429
     finally:
