@@ -23,8 +23,13 @@ local function without_case(values)
 end
 local kept, sent = {}, {}
 ngx = {
-  var = { binary_remote_addr = "\\10\\0\\0\\1", remote_port = "9" }, status = 200, header = without_case(sent), arg = {}, is_subrequest = false, HTTP_OK = 200, CRIT = 3,
-  resp = { get_headers = function() local copy = {} for name, value in pairs(sent) do copy[name] = value end return copy end },
+  var = { binary_remote_addr = "\\10\\0\\0\\1", remote_port = "9" }, arg = {}, is_subrequest = false,
+  status = 200, header = without_case(sent), HTTP_OK = 200, CRIT = 3,
+  resp = { get_headers = function()
+    local copy = {}
+    for name, value in pairs(sent) do copy[name] = value end
+    return copy
+  end },
   shared = { rigwright = {
     get = function(_, name) return kept[name] end,
     incr = function(_, name, by, first) kept[name] = (kept[name] or first) + by return kept[name] end,
@@ -57,11 +62,15 @@ class NginxLua:
         self._lua = lupa.luajit21.LuaRuntime(encoding="latin-1", unpack_returned_tuples=True)
         table = self._lua.table_from({"null": "null", "encode": json.dumps, "error": self._error})
         made = self._lua.eval("function(text) return assert(loadstring(text)) end")(_STAND_IN)
-        self.require = made(str(ROOT / "templates/gateway"), table, lambda text: hashlib.md5(text.encode("latin-1")).digest())
+        self.require = made(
+            str(ROOT / "templates/gateway"), table, lambda text: hashlib.md5(text.encode("latin-1")).digest()
+        )
 
     @staticmethod
     def _error(message: str, kind: str, code: str) -> str:
-        return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": None if code == "null" else code}})
+        return json.dumps(
+            {"error": {"message": message, "type": kind, "param": None, "code": None if code == "null" else code}}
+        )
 
     @property
     def ngx(self) -> Any:

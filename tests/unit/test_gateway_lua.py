@@ -1,4 +1,4 @@
-"""What the gateway's Lua decides: which headers pass, which client an address is, how slow a body may be, who may ask."""
+"""Decisions of the gateway's Lua: the headers that pass, clients by address, the pace of bodies, bounds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,13 @@ def test_an_engines_answer_is_never_a_page(lua: NginxLua, sent: str, passed: str
 def test_of_an_engines_headers_those_alone_pass_that_clients_need(lua: NginxLua) -> None:
     needed = {"Content-Length": "2", "X-Request-Id": "1", "Retry-After": "3", "Cache-Control": "no-cache"}
     others = {"Server": "engine", "Set-Cookie": "a=b", "Access-Control-Allow-Origin": "*", "X-Rw-Key": "00"}
-    others |= {"Location": "//evil", "Refresh": "0", "Link": "<x>", "Content-Security-Policy": "", "X-Accel-Redirect": "/"}
+    others |= {
+        "Location": "//evil",
+        "Refresh": "0",
+        "Link": "<x>",
+        "Content-Security-Policy": "",
+        "X-Accel-Redirect": "/",
+    }
     others |= {"WWW-Authenticate": "Basic realm=a", "Upgrade": "a", "Clear-Site-Data": "*"}
     _, headers = lua.answer(200, needed | others, engine="application/json")
     made = {"content-type": "application/json", "x-content-type-options": "nosniff"}

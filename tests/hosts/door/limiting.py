@@ -199,7 +199,7 @@ async def who_is_refused_again_and_again_does_not_fill_the_disk(world: World) ->
 
 
 async def _burst(host: str, port: int, text: bytes, times: int) -> tuple[int, int]:
-    """Send a request that often; the last answer's status, and how many answers there were, as far as the other side lets them be read."""
+    """Send a request that often; the last answer's status, and the number of answers that can be read."""
     reader, writer = await asyncio.open_connection(host, port)
     came = b""
     try:
