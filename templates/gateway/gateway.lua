@@ -207,7 +207,7 @@ end
 -- What fails in Lua is said at the level that passes nginx's log: below that any client can have a line written.
 local function passed(succeeded, ...)
   if succeeded then return ... end
-  ngx.log(ngx.CRIT, (...))
+  ngx.log(ngx.ALERT, (...))
   error((...), 0)
 end
 

@@ -19,7 +19,7 @@ local function room(served)
   local most, of = served and SERVED or REFUSED, served and "reach an instance" or "reach none"
   local number = counts.minute(of)
   if number == most + 1 then
-    ngx.log(ngx.CRIT, "over ", most, " requests that ", of, " in a minute: its others are in /metrics alone")
+    ngx.log(ngx.ALERT, "over ", most, " requests that ", of, " in a minute: its others are in /metrics alone")
   end
   return number <= most
 end

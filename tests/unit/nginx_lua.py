@@ -24,7 +24,7 @@ end
 local kept, sent = {}, {}
 ngx = {
   var = { binary_remote_addr = "\\10\\0\\0\\1", remote_port = "9" }, arg = {}, is_subrequest = false,
-  status = 200, header = without_case(sent), HTTP_OK = 200, CRIT = 3,
+  status = 200, header = without_case(sent), HTTP_OK = 200, ALERT = 1,
   resp = { get_headers = function()
     local copy = {}
     for name, value in pairs(sent) do copy[name] = value end
