@@ -70,8 +70,17 @@ function connections.init(of_process)
   most = math.floor(of_process / 4)
 end
 
+-- One timer that goes on: each new one would need a connection of nginx's, of which there may be none left.
+local function look_again_and_again()
+  while not ngx.worker.exiting() do
+    local succeeded, why = pcall(look)
+    if not succeeded then ngx.log(ngx.ALERT, "connections of clients are not bounded: ", why) end
+    ngx.sleep(PAUSE)
+  end
+end
+
 function connections.begin()
-  ngx.timer.every(PAUSE, look)
+  assert(ngx.timer.at(0, look_again_and_again))
 end
 
 -- Whether a client has more requests under way in this process than it may have connections.
