@@ -112,7 +112,9 @@ local function replace_page()
   if not request then return end
   local status, message, more = refusal(ngx.status)
   -- a body had no room in its file system: of what comes between two looks there was too much
-  if status == 500 and request.arrival then status, message, more = 503, "too many large requests are under way", { retry = 2 } end
+  if status == 500 and request.arrival then
+    status, message, more = 503, "too many large requests are under way", { retry = 2 }
+  end
   request.refused, request.page = true, render(status, message, more)
 end
 

@@ -29,8 +29,10 @@ local GOTTEN = { ["/v1/models"] = true, ["/health"] = true, ["/metrics"] = true 
 local posted = {}
 
 local gateway = {
-  failed = answers.failed, headers = answers.headers, page = answers.page, watch = watching.watch, log = telling.log,
-  metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving, probe = instances.probe,
+  failed = answers.failed, headers = answers.headers, page = answers.page, watch = watching.watch,
+  log = telling.log,
+  metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
+  probe = instances.probe,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
@@ -126,13 +128,15 @@ function gateway.check()
   end
   -- an engine that agrees would have a tunnel, through which nobody looks
   ngx.req.clear_header("Upgrade")
-  local length
+  local length, chunks = tonumber(headers["content-length"]), headers["transfer-encoding"]
+  if length and length > upload.MOST_BODY then
+    return fail(413, "the body is larger than " .. upload.MOST_BODY .. " bytes")
+  end
   if wanted == "POST" then
-    length = tonumber(headers["content-length"])
-    if length and length > upload.MOST_BODY then
-      return fail(413, "the body is larger than " .. upload.MOST_BODY .. " bytes")
-    end
-    if not length and not headers["transfer-encoding"] then return fail(411, "there is no body: send a JSON object") end
+    if not length and not chunks then return fail(411, "there is no body: send a JSON object") end
+  elseif chunks or (length or 0) > 0 then
+    -- nginx would keep it for the router, and nothing here would count it
+    return fail(400, "this path takes no body")
   end
   var.rw_path = path:match("^/v1/(.*)$") or ""
   if wanted == "POST" and not (length and length <= LIGHT) then return ngx.exec("@heavy") end
