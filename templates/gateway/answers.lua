@@ -1,5 +1,6 @@
 -- Answers of nginx's own, in the shape of OpenAI's errors, and what headers any answer has.
 local cjson = require("cjson")
+local requests = require("requests")
 local settings = require("settings")
 
 local answers = {}
@@ -51,8 +52,8 @@ local function kind_of(said)
   return kind
 end
 
--- Answer with an error. Lua reads what is left of a body, and throws it away.
-function answers.fail(status, message, more)
+-- An error as text, with its headers.
+local function render(status, message, more)
   more = more or {}
   local text = cjson.encode({
     error = {
@@ -66,7 +67,12 @@ function answers.fail(status, message, more)
   ngx.header["Content-Type"] = "application/json"
   ngx.header["Content-Length"] = #text
   ngx.header["Retry-After"] = more.retry
-  ngx.print(text)
+  return text
+end
+
+-- Answer with an error. Lua reads what is left of a body, and throws it away.
+function answers.fail(status, message, more)
+  ngx.print(render(status, message, more))
   return ngx.exit(ngx.HTTP_OK)
 end
 
@@ -81,22 +87,40 @@ function answers.unauthorized()
   return answers.fail(401, message, { code = "invalid_api_key" })
 end
 
--- What nginx, or the router by saying no, has refused.
-function answers.failed()
-  local var, status = ngx.var, ngx.status
+-- What nginx, or the router by saying no, has refused: status, message and what belongs to them.
+local function refusal(status)
+  local var = ngx.var
   local asked = tonumber(var.rw_auth)
-  if status == 401 then return answers.unauthorized() end
   if status == 403 and var.rw_refusal == "rate" then
-    return answers.fail(429, "this key has asked too often", { retry = var.rw_retry, code = "rate_limit_exceeded" })
+    return 429, "this key has asked too often", { retry = var.rw_retry, code = "rate_limit_exceeded" }
   end
   if status == 500 and asked and asked >= 500 then status = 503 end
-  if status >= 502 and status <= 504 then return answers.fail(503, "nobody answers now: ask again", { retry = 2 }) end
+  if status >= 502 and status <= 504 then return 503, "nobody answers now: ask again", { retry = 2 } end
   local message = var.uri == "/_error/plain" and "speak TLS to this port" or MESSAGES[status]
-  return answers.fail(status, message or "the request was refused")
+  return status, message or "the request was refused"
+end
+
+function answers.failed()
+  if ngx.status == 401 then return answers.unauthorized() end
+  return answers.fail(refusal(ngx.status))
+end
+
+-- A page of nginx's own becomes the error that it stands for. Where a body is read nginx must not go to another location
+-- with its refusal (error_page): what Lua has waiting there would go on in that one.
+local function replace_page()
+  local request = requests.current()
+  if not request then return end
+  local status, message, more = refusal(ngx.status)
+  -- a body had no room in its file system: of what comes between two looks there was too much
+  if status == 500 and request.arrival then
+    status, message, more = 503, "too many large requests are under way", { retry = 2 }
+  end
+  request.refused, request.page = true, render(status, message, more)
 end
 
 -- Of every answer, before it is sent.
 function answers.headers()
+  if ngx.header["Content-Type"] == "text/html" and ngx.var.rw_socket == "" and not ngx.is_subrequest then replace_page() end
   -- a client waits for more after one below these, and would take what an engine goes on with for the answer, all of it
   if ngx.status < 200 or ngx.status > 599 then ngx.status = 502 end
   for name in pairs(ngx.resp.get_headers(0)) do
@@ -122,6 +146,14 @@ function answers.headers()
     -- for an nginx of the operator's on the way
     header["X-Accel-Buffering"] = "no"
   end
+end
+
+-- The text of a page that was replaced.
+function answers.page()
+  local request = requests.current()
+  if not request or not request.page then return end
+  ngx.arg[1], ngx.arg[2] = request.page, true
+  request.page = ""
 end
 
 return answers

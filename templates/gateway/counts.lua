@@ -48,6 +48,13 @@ function counts.take(request, name, by)
   return add(name, by or 1)
 end
 
+-- Have this request hold exactly that many of them; how many there are.
+function counts.hold(request, name, number)
+  local before = request.held[name] or 0
+  request.held[name] = number
+  return add(name, number - before)
+end
+
 -- Take back one, or all that a request holds.
 function counts.give(request, name)
   for held in pairs(name and { [name] = true } or request.held) do

@@ -1,11 +1,14 @@
 -- What nginx does with each request; the rest lies beside. The configuration calls what this module has, by phase.
 local answers = require("answers")
 local body = require("body")
+local callers = require("callers")
+local connections = require("connections")
 local counts = require("counts")
 local instances = require("instances")
 local requests = require("requests")
 local settings = require("settings")
 local telling = require("telling")
+local upload = require("upload")
 local watching = require("watching")
 
 local fail = answers.fail
@@ -14,16 +17,6 @@ local fail = answers.fail
 local MOST_HEADERS = 64
 -- Bodies up to this many bytes go to the router's process that answers everybody: it reads them in a millisecond.
 local LIGHT = 262144
--- Bytes of a body: up to those it waits in a buffer of its connection's; those that one may have; those of all together
--- that wait in files, which are memory too, of the gigabyte that the unit may take.
-local BUFFER, MOST_BODY, MOST_BODIES = 65536, 67108864, 402653184
--- Bytes of those that one caller's may be: two of the largest. So he can keep neither others' from being taken nor, for
--- long, from being read, for which they wait in turn.
-local SHARE = 134217728
--- Callers are told apart by this many numbers, so that there is an end to what is counted.
-local CALLERS = 1024
--- Seconds for which a large body waits for its caller's earlier ones, and between two looks.
-local PATIENCE, PAUSE = 5, 0.05
 -- Seconds after which to come again: there is room when any of many answers ends, and an engine takes longer to start.
 local SOON, LATER = 1, 10
 
@@ -36,21 +29,26 @@ local GOTTEN = { ["/v1/models"] = true, ["/health"] = true, ["/metrics"] = true 
 local posted = {}
 
 local gateway = {
-  failed = answers.failed, headers = answers.headers, watch = watching.watch, log = telling.log,
-  metrics = telling.metrics, state = telling.state, revoked = telling.revoked, leaving = telling.leaving, probe = instances.probe,
+  failed = answers.failed, headers = answers.headers, page = answers.page, watch = watching.watch,
+  log = telling.log,
+  metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
+  probe = instances.probe,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
-function gateway.init(path, posts)
+function gateway.init(path, posts, of_process)
   -- as in resty/core.lua, for a module of nginx's that does not ask for that: it runs nothing of Lua before this
   jit.off()
   jit.flush()
   settings.read(path)
+  callers.init()
+  connections.init(of_process)
   for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
 end
 
 function gateway.begin()
   counts.begin()
+  connections.begin()
 end
 
 local function method_for(path)
@@ -99,12 +97,14 @@ end
 -- Of each request, before anybody else sees it.
 function gateway.check()
   if ngx.req.is_internal() then return end
-  requests.begin()
-  local var = ngx.var
+  local request, var = requests.begin(), ngx.var
   local target = var.request:match("^%u+ (/[^ ]*) HTTP/1%.[01]$")
   if not target then return fail(400, "ask with HTTP/1.1, and a path that begins with a slash") end
   local path, uri = target:match("^[^?]*"), var.uri
   if not plain(path, uri) then return fail(400, "write the path plainly: without %, dots or a fragment") end
+  if connections.is_over(request.client) then
+    return fail(429, "too many requests of your address are under way", { retry = SOON })
+  end
   local headers, more = ngx.req.get_headers(MOST_HEADERS)
   if more then return fail(431, "there are more than " .. MOST_HEADERS .. " headers") end
   local name = twice(headers)
@@ -128,29 +128,18 @@ function gateway.check()
   end
   -- an engine that agrees would have a tunnel, through which nobody looks
   ngx.req.clear_header("Upgrade")
-  local length
+  local length, chunks = tonumber(headers["content-length"]), headers["transfer-encoding"]
+  if length and length > upload.MOST_BODY then
+    return fail(413, "the body is larger than " .. upload.MOST_BODY .. " bytes")
+  end
   if wanted == "POST" then
-    length = tonumber(headers["content-length"])
-    if not length and not headers["transfer-encoding"] then return fail(411, "there is no body: send a JSON object") end
+    if not length and not chunks then return fail(411, "there is no body: send a JSON object") end
+  elseif chunks or (length or 0) > 0 then
+    -- nginx would keep it for the router, and nothing here would count it
+    return fail(400, "this path takes no body")
   end
   var.rw_path = path:match("^/v1/(.*)$") or ""
   if wanted == "POST" and not (length and length <= LIGHT) then return ngx.exec("@heavy") end
-end
-
--- A key's owner; without keys an address, and of IPv6 what a network has as a whole.
-local function caller()
-  local key = ngx.var.rw_key
-  return ngx.crc32_long(key and key ~= "" and key or ngx.var.binary_remote_addr:sub(1, 8)) % CALLERS
-end
-
--- Have these bytes be the caller's, as soon as there is room for them; nothing where that takes too long.
-local function share(request, length)
-  local name = "bodies " .. caller()
-  for _ = 0, PATIENCE, PAUSE do
-    if counts.take(request, name, length) <= SHARE then return name end
-    counts.give(request, name)
-    ngx.sleep(PAUSE)
-  end
 end
 
 local function later(request, status, message, seconds)
@@ -160,23 +149,7 @@ end
 
 -- The body of who may ask. Its bytes are taken until the request is answered.
 function gateway.receive()
-  local request, said = requests.current(), tonumber(ngx.var.http_content_length)
-  local length = said or MOST_BODY
-  local shared
-  if length > BUFFER then
-    shared = share(request, length)
-    if not shared then return later(request, 429, "too many large requests of yours are under way", SOON) end
-    if counts.take(request, "bodies", length) > MOST_BODIES then
-      return later(request, 503, "too many large requests are under way", SOON)
-    end
-  end
-  ngx.req.read_body()
-  if not said then
-    for _, name in ipairs({ "bodies", shared }) do
-      counts.give(request, name)
-      counts.take(request, name, tonumber(ngx.var.request_length))
-    end
-  end
+  return upload.receive(requests.current())
 end
 
 -- Find who is to answer, and make the request one of theirs.
@@ -233,6 +206,17 @@ end
 
 function gateway.unknown()
   return answers.unknown()
+end
+
+-- What fails in Lua is said at the level that passes nginx's log: below that any client can have a line written.
+local function passed(succeeded, ...)
+  if succeeded then return ... end
+  ngx.log(ngx.ALERT, (...))
+  error((...), 0)
+end
+
+for name, phase in pairs(gateway) do
+  gateway[name] = function(...) return passed(xpcall(phase, debug.traceback, ...)) end
 end
 
 return gateway

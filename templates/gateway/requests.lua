@@ -1,12 +1,20 @@
 -- What is known of each request that this process works on. ngx.ctx does not outlive the way from one location to another.
+local callers = require("callers")
+
 local requests = {}
 
 -- By connection: its number is the host's only one, and one request at a time is on it.
 local open = {}
+-- The other end of a connection -> a request of it is under way; a client -> how many of its are.
+local peers, number = {}, {}
 
 function requests.begin()
-  local request = { tried = {}, held = {} }
-  open[ngx.var.connection] = request
+  local var = ngx.var
+  local address = var.binary_remote_addr
+  local request = { tried = {}, held = {}, client = callers.client(address), peer = address .. var.remote_port }
+  open[var.connection] = request
+  peers[request.peer] = true
+  number[request.client] = (number[request.client] or 0) + 1
   return request
 end
 
@@ -15,10 +23,24 @@ function requests.current()
   return open[ngx.var.connection]
 end
 
+function requests.is_open(address, port)
+  return peers[address .. port] == true
+end
+
+-- How many requests of a client are under way.
+function requests.of(client)
+  return number[client] or 0
+end
+
 function requests.finish()
-  local number = ngx.var.connection
-  local request = open[number]
-  open[number] = nil
+  local connection = ngx.var.connection
+  local request = open[connection]
+  open[connection] = nil
+  if request then
+    peers[request.peer] = nil
+    local left = number[request.client] - 1
+    number[request.client] = left > 0 and left or nil
+  end
   return request
 end
 

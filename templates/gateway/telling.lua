@@ -19,7 +19,7 @@ local function room(served)
   local most, of = served and SERVED or REFUSED, served and "reach an instance" or "reach none"
   local number = counts.minute(of)
   if number == most + 1 then
-    ngx.log(ngx.ERR, "over ", most, " requests that ", of, " in a minute: its others are in /metrics alone")
+    ngx.log(ngx.ALERT, "over ", most, " requests that ", of, " in a minute: its others are in /metrics alone")
   end
   return number <= most
 end
@@ -73,7 +73,7 @@ local function totals(lines, name, kind)
   lines[#lines + 1] = ("# TYPE rigwright_gateway_%s %s"):format(name, kind)
 end
 
--- Text of Prometheus, for those whose network is declared; `/metrics/INSTANCE` is the engine's own.
+-- Text of Prometheus; `/metrics/INSTANCE` is the engine's own.
 function telling.metrics()
   local wanted = ngx.var.uri:match("^/metrics/(.+)$")
   if wanted then
@@ -108,6 +108,13 @@ function telling.metrics()
   end
   ngx.header["Content-Type"] = "text/plain; version=0.0.4"
   ngx.print(table.concat(lines, "\n"), "\n")
+end
+
+-- The same at a listener, to those whose network is declared.
+function telling.scrape()
+  -- not `deny`, which writes a line to the journal for each request
+  if ngx.var.rw_scraper ~= "1" then return answers.fail(403, "this is not open to your address") end
+  return telling.metrics()
 end
 
 function telling.state()

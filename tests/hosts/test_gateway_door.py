@@ -49,7 +49,7 @@ CERTIFICATE = (
 def door() -> conf.Door:
     return conf.Door(
         listeners=(
-            conf.Listener("lan", (f"127.0.0.1:{PORT}",), keys=False),
+            conf.Listener("lan", (f"0.0.0.0:{PORT}",), keys=False),
             conf.Listener("keyed", (f"127.0.0.1:{PORT + 1}", f"[::1]:{PORT + 1}")),
             conf.Listener("tls", (f"127.0.0.1:{PORT + 2}",), keys=False, tls=True),
         ),
@@ -57,7 +57,7 @@ def door() -> conf.Door:
         runtime=f"{FOLDER}/run",
         router=f"{FOLDER}/router",
         log=f"{FOLDER}/log",
-        scrapers=("127.0.0.1/32",),
+        scrapers=("127.0.0.0/8",),
         sticky_headers=("x-session-id",),
     )
 
@@ -117,6 +117,7 @@ OLDER = (
     *("a_listener_with_keys_wants_one", "a_key_has_its_streams_and_no_more", "nobody_names_himself"),
     *("one_that_leaves_gets_nothing_new_and_goes_on_with_what_it_has", "the_log_says_what_the_answer_says"),
     *("metrics_are_for_those_who_are_declared", "nobody_gets_a_tunnel", "no_lua_is_compiled_as_it_runs"),
+    *("slow_bodies_take_nothing_and_end", "broken_chunks_end_no_process", "refusals_write_no_line_each_to_the_journal"),
 )
 
 

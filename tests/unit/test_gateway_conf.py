@@ -64,8 +64,16 @@ def test_what_comes_from_an_engine_has_no_type_but_what_lua_gives_it() -> None:
 @pytest.mark.parametrize("networks", [(), ("10.0.0.0/8", "fd00::/8")])
 def test_metrics_are_open_to_scrapers_alone_on_every_listener(networks: tuple[str, ...]) -> None:
     door = replace(DOOR, scrapers=networks)
-    for block in found(r"location /metrics \{([^}]*?)content_by", door):
-        assert re.findall(r"(allow|deny) (.*);", block) == [*(("allow", one) for one in networks), ("deny", "all")]
+    (block,) = re.findall(r"geo \$rw_scraper \{(.*?)\n  \}", config(door, "# ours"), re.DOTALL)
+    assert re.findall(r"^ *(\S+) (\S+);", block, re.MULTILINE) == [
+        ("default", '""'),
+        *((one, "1") for one in networks),
+    ]
+    # Lua refuses the others: nginx's own `deny` would write a line to the journal for each request
+    assert found(r"location /metrics \{\s*content_by_lua_block \{ (.*) \}", door) == [
+        'require("gateway").scrape()' for _ in door.listeners
+    ]
+    assert not found(r"^\s*(?:allow|deny|limit_conn|limit_req)\b", door)
 
 
 def test_the_router_is_told_the_headers_that_requests_are_kept_together_by() -> None:

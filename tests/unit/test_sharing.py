@@ -82,7 +82,7 @@ def test_it_gives_the_folder_of_models_and_writes_only_where_it_is_told() -> Non
     own = [path for kind in kinds for path in values(nginx, f"{kind}_temp_path")] + values(nginx, "pid")
     assert len(own) == len(kinds) + 1
     assert not [path for path in own if "/" in path]
-    assert (values(nginx, "error_log"), values(nginx, "access_log")) == (["stderr warn"], ["off"])
+    assert (values(nginx, "error_log"), values(nginx, "access_log")) == (["stderr crit"], ["off"])
 
 
 def test_its_files_are_not_taken_for_an_instances() -> None:

@@ -81,6 +81,14 @@ def secured(port: int, text: bytes, context: ssl.SSLContext, before: ssl.SSLSess
         return Secured(int(came.split(b" ")[1]), protocol, spoken.session, bool(spoken.session_reused))
 
 
+def own_address() -> str:
+    """One of this host's that is not of loopback: another client for the gateway."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        # no packet is sent
+        asking.connect(("192.0.2.1", 9))
+        return str(asking.getsockname()[0])
+
+
 class Stream:
     """A request whose answer is read as it comes."""
 

@@ -189,6 +189,8 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     "an origin that is not declared": (_line(CHAT, "Origin: https://evil.example"), {403}),
     "no origin at all": (_line(CHAT, "Origin: null"), {403}),
     # bodies
+    "a body where none is taken": (_line("GET /v1/models HTTP/1.1"), {400}),
+    "chunks where none are taken": (_chunked().replace(b"POST /v1/chat/completions", b"GET /health"), {400}),
     "no body": (_head(body=b""), {411}),
     "an empty body": (_line(CHAT, body=b""), {400}),
     "65 MB": (_line(CHAT, body=b"x" * (65 * MIB)), {413}),

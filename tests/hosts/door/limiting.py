@@ -9,11 +9,12 @@ import signal
 import socket
 
 from door.answering import ASKED, SLOW, idle
-from door.clients import Stream, posting
+from door.clients import Stream, own_address, posting
 from door.world import ALICE, OFTEN, World, given, until
 
 ID = hashlib.sha256(ALICE.encode()).hexdigest()[:16]
 KEY = f"Authorization: Bearer {ALICE}"
+_CHUNKS = posting(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
 
 
 def _error(body: bytes) -> dict[str, object]:
@@ -177,89 +178,6 @@ async def idle_connections_keep_nobody_out_and_do_not_stay(world: World) -> None
     assert {await asyncio.to_thread(one.recv, 1) for one in idle_ones} == {b""}
 
 
-SIZE = 60 << 20
-LARGE = posting(b"").replace(b"Content-Length: 0", b"Content-Length: %d" % SIZE)
-Open = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def _begun(world: World, numbers: range, text: bytes = LARGE, port: int = 0) -> list[Open]:
-    """Large bodies that do not end, two of an address each."""
-    made = []
-    for number in numbers:
-        at = (f"127.0.0.{2 + number // 2}", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port or world.port, local_addr=at)
-        writer.write(text + b"x" * (1 << 20))
-        made.append((reader, writer))
-    await until(lambda: len(list((world.folder / "run/body").iterdir())) == len(made))
-    return made
-
-
-async def large_bodies_that_do_not_end_take_no_more_than_their_share(world: World) -> None:
-    waiting: list[Open] = []
-    try:
-        waiting = await _begun(world, range(6))
-        status, headers, _ = await world.ask(LARGE + b"{")
-        assert status == 503 and int(headers["retry-after"]) > 0
-        # in chunks, nobody says how long it will be
-        chunks = LARGE.replace(b"Content-Length: %d" % SIZE, b"Transfer-Encoding: chunked")
-        assert (await world.ask(chunks + b"1\r\n{"))[0] == 503
-        assert (await world.post({"model": "tiny"}))[0] == 200
-    finally:
-        for _, writer in waiting:
-            writer.transport.abort()
-
-    async def served() -> None:
-        text = json.dumps({"model": "tiny", "filler": "x" * (1 << 20)}).encode()
-        while (await world.post(text))[0] != 200:
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(served(), 10)
-
-
-async def keys_behind_one_address_have_a_share_each(world: World) -> None:
-    """As clients have it whose network leads out by one address."""
-    hers = LARGE.replace(b"\r\n\r\n", f"\r\n{KEY}\r\n\r\n".encode())
-    waiting = await _begun(world, range(2), hers, world.port + 1)
-    text = json.dumps({"model": "tiny", "filler": "x" * (9 << 20)}).encode()
-    try:
-        more = asyncio.create_task(world.ask(hers + b"{", port=world.port + 1, source="127.0.0.2"))
-        other = posting(text, f"Authorization: Bearer {OFTEN}")
-        assert (await world.ask(other, port=world.port + 1, source="127.0.0.2"))[0] == 200
-        assert not more.done()
-        assert (await more)[0] == 429
-    finally:
-        for _, writer in waiting:
-            writer.transport.abort()
-    await idle(world)
-
-
-async def who_has_large_bodies_under_way_keeps_nobody_elses_out(world: World) -> None:
-    waiting = await _begun(world, range(2))
-    text = json.dumps({"model": "tiny", "filler": "x" * (1 << 20)}).encode()
-    try:
-        # his next one waits, and is told in the end; anybody else's does not
-        more = asyncio.create_task(world.ask(LARGE + b"{", source="127.0.0.2"))
-        assert (await world.ask(posting(text), source="127.0.0.3"))[0] == 200
-        assert not more.done()
-        assert (await more)[0] == 429
-    finally:
-        for _, writer in waiting:
-            writer.transport.abort()
-    await idle(world)
-    # one that waits is taken once there is room; they are begun anew, for whoever says nothing for long is closed
-    waiting = await _begun(world, range(2))
-    try:
-        third = asyncio.create_task(world.ask(posting(text + b" " * (9 << 20)), source="127.0.0.2"))
-        await asyncio.sleep(0.5)
-        assert not third.done()
-        waiting[0][1].transport.abort()
-        assert (await third)[0] == 200
-    finally:
-        for _, writer in waiting:
-            writer.transport.abort()
-    await idle(world)
-
-
 async def who_is_refused_again_and_again_does_not_fill_the_disk(world: World) -> None:
     async def refused(times: int) -> None:
         asked = b"GET /v1/nothing HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -278,3 +196,93 @@ async def who_is_refused_again_and_again_does_not_fill_the_disk(world: World) ->
     assert "in a minute: its others are in /metrics alone" in world.stderr()
     metrics = (await world.admin("GET /metrics"))[1]
     assert b'requests_total{status="404",instance="",model=""} 1500' in metrics
+
+
+async def _burst(host: str, port: int, text: bytes, times: int) -> tuple[int, int]:
+    """Send a request that often; the last answer's status, and the number of answers that can be read."""
+    reader, writer = await asyncio.open_connection(host, port)
+    came = b""
+    try:
+        writer.write(text * times)
+        while came.count(b"HTTP/1.1 ") < times:
+            # after one that ends a connection the others are thrown away, which takes a while
+            if not (part := await asyncio.wait_for(reader.read(1 << 16), 0.3 if came else 10)):
+                break
+            came += part
+    except (ConnectionError, TimeoutError, asyncio.TimeoutError):
+        # it has closed on what it had not read
+        came = came or b"HTTP/1.1 400 "
+    writer.transport.abort()
+    _, found, last = came.rpartition(b"HTTP/1.1 ")
+    return int(last[:3]) if found else 0, came.count(b"HTTP/1.1 ")
+
+
+async def refusals_write_no_line_each_to_the_journal(world: World) -> None:
+    """Of each kind that a client without a key can cause, many by few connections; standard error is the journal."""
+    ask = b"GET %s HTTP/1.1\r\nHost: box\r\n\r\n"
+    large = posting(b"").replace(b"Content-Length: 0", b"Content-Length: 999999999").replace(b"close", b"keep-alive")
+    kinds = {
+        "metrics": (world.port + 1, "::1", ask % (b"/metrics?" + b"x" * 2000), 3000),
+        "unknown path": (world.port, "127.0.0.1", ask % b"/nothing", 100),
+        "no key": (world.port + 1, "127.0.0.1", posting(b"{}").replace(b"close", b"keep-alive"), 100),
+        "no length": (world.port, "127.0.0.1", b"POST /v1/completions HTTP/1.1\r\nHost: box\r\n\r\n", 100),
+        "too large": (world.port, "127.0.0.1", large, 100),
+        "no request": (world.port, "127.0.0.1", b"nonsense\r\n\r\n", 100),
+        "large header": (world.port, "127.0.0.1", (ask % b"/health")[:-2] + b"X: " + b"x" * 9000 + b"\r\n\r\n", 100),
+        "long line": (world.port, "127.0.0.1", ask % (b"/" + b"x" * 9000), 100),
+        "bad chunk": (world.port, "127.0.0.1", _CHUNKS + b"zz\r\n", 100),
+        "bad chunk to nothing": (world.port, "127.0.0.1", _CHUNKS.replace(b"/v1", b"/v0") + b"zz\r\n", 100),
+        "plain to TLS": (world.port + 2, "127.0.0.1", ask % b"/health", 100),
+        "no handshake": (world.port + 2, "127.0.0.1", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", 100),
+    }
+
+    async def repeat(kind: str, share: int) -> None:
+        port, host, text, times = kinds[kind]
+        left = times // share
+        while left > 0:
+            status, answers = await _burst(host, port, text, min(left, 50))
+            assert status // 100 in (0, 4), (kind, status)
+            left -= max(1, answers)
+
+    for kind in kinds:
+        before = len(world.stderr())
+        await asyncio.gather(*(repeat(kind, 10) for _ in range(10)))
+        assert len(world.stderr()) - before < 8192, (kind, world.stderr()[before:][:1000])
+    assert len(world.stderr()) < 32 << 10
+    # two minutes' share at most, whatever minute it is
+    assert len(world.lines()) <= 1200
+
+
+def _is_open(one: socket.socket) -> bool:
+    try:
+        return one.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+async def half_heads_of_one_address_leave_places_for_others(world: World) -> None:
+    """More than all processes have, of all addresses of loopback."""
+    async with Stream(world.port, SLOW) as stream:
+        await stream.until(b" 1 ")
+        open_ones = []
+        try:
+            for number in range(9000):
+                source = (f"127.0.0.{2 + number % 50}", 0)
+                open_ones.append(socket.create_connection(("127.0.0.1", world.port), source_address=source))
+                open_ones[-1].sendall(b"GET /hea")
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+            # sooner than nginx gives them up for their heads
+            await until(lambda: sum(map(_is_open, open_ones)) <= 2 * 1024, 8)
+            for _ in range(20):
+                assert (await world.ask(posting(b'{"model": "tiny"}'), host=own_address()))[0] == 200
+                assert (await world.post({"model": "tiny"}))[0] == 200
+            at = len(stream.came)
+            await stream._more()
+            assert len(stream.came) > at
+        finally:
+            for one in open_ones:
+                one.close()
+    await idle(world)

@@ -203,6 +203,10 @@ class World:
         """Requests that got as far as an engine."""
         return sum(len(engine.reached) for engine in self.engines.values())
 
+    def reached_bodies(self) -> list[bytes]:
+        """Of those requests."""
+        return [body for engine in self.engines.values() for *_, body in engine.reached]
+
     async def state(self) -> dict[str, object]:
         return json.loads((await self.admin("GET /state"))[1])
 

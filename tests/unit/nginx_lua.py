@@ -1,0 +1,102 @@
+"""The gateway's Lua without nginx: its modules in LuaJIT, with a stand-in of what nginx gives them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import lupa.luajit21
+
+from rigwright.inventory import ROOT
+
+# `ngx` as far as the decisions use it: headers answer to any case, a shared dictionary counts.
+_STAND_IN = """
+local folder, json, md5 = ...
+package.path = folder .. "/?.lua"
+local function without_case(values)
+  return setmetatable({}, {
+    __index = function(_, name) return values[name:lower()] end,
+    __newindex = function(_, name, value) values[name:lower()] = value end,
+  })
+end
+local kept, sent = {}, {}
+ngx = {
+  var = { binary_remote_addr = "\\10\\0\\0\\1", remote_port = "9" }, arg = {}, is_subrequest = false,
+  status = 200, header = without_case(sent), HTTP_OK = 200, ALERT = 1,
+  resp = { get_headers = function()
+    local copy = {}
+    for name, value in pairs(sent) do copy[name] = value end
+    return copy
+  end },
+  shared = { rigwright = {
+    get = function(_, name) return kept[name] end,
+    incr = function(_, name, by, first) kept[name] = (kept[name] or first) + by return kept[name] end,
+  } },
+  worker = { pid = function() return 7 end },
+  md5_bin = md5,
+  print = function(text) ngx.printed = text end,
+  exit = function(status) ngx.exited = status end,
+}
+package.preload["cjson"] = function()
+  return { null = json.null, encode = function(value)
+    if type(value) ~= "table" then return json.encode(value) end
+    local error = value.error
+    return json.error(error.message, error.type, error.code)
+  end }
+end
+package.preload["cjson.safe"] = package.preload["cjson"]
+package.preload["ngx.semaphore"] = function() return {} end
+require("settings").origins = {}
+require("settings").instances = {}
+return require
+"""
+
+
+class NginxLua:
+    """One process of nginx."""
+
+    def __init__(self) -> None:
+        # a byte is a character: Lua's texts are bytes
+        self._lua = lupa.luajit21.LuaRuntime(encoding="latin-1", unpack_returned_tuples=True)
+        table = self._lua.table_from({"null": "null", "encode": json.dumps, "error": self._error})
+        made = self._lua.eval("function(text) return assert(loadstring(text)) end")(_STAND_IN)
+        self.require = made(
+            str(ROOT / "templates/gateway"), table, lambda text: hashlib.md5(text.encode("latin-1")).digest()
+        )
+
+    @staticmethod
+    def _error(message: str, kind: str, code: str) -> str:
+        return json.dumps(
+            {"error": {"message": message, "type": kind, "param": None, "code": None if code == "null" else code}}
+        )
+
+    @property
+    def ngx(self) -> Any:
+        """What nginx gives to Lua."""
+        return self._lua.globals().ngx
+
+    def table(self, values: Any) -> Any:
+        """A list or a dictionary as Lua has it."""
+        return self._lua.table_from(values)
+
+    def pairs(self, values: Any) -> dict[Any, Any]:
+        """A table of Lua's."""
+        return dict(values.items())
+
+    def answer(self, status: int, headers: Mapping[str, str], engine: str | None = None) -> tuple[int, dict[str, str]]:
+        """Status and headers that a client gets.
+
+        Args:
+            status: of the answer before Lua has seen it.
+            headers: likewise, as nginx has them.
+            engine: the Content-Type of an engine's answer, which nginx hides; None: it is not an engine's.
+        """
+        self.ngx.status = status
+        for name, value in headers.items():
+            self.ngx.header[name] = value
+        self.ngx.var.rw_socket = "" if engine is None else "/run/links/chat"
+        self.ngx.var.upstream_http_content_type = engine
+        self.require("answers").headers()
+        return self.ngx.status, self.pairs(self.ngx.resp.get_headers(0))
