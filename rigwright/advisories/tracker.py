@@ -50,35 +50,35 @@ def read_tracker(path: Path, packages: Iterable[tuple[str, str]]) -> AdvisoryExp
     if not is_tracker(data):
         return None
     export = AdvisoryExport(str(path), as_of=made, ecosystems=set(RELEASES))
-    wanted = sorted(set(packages))
+    wanted: dict[str, list[str]] = {}
+    for ecosystem, source in sorted(set(packages)):
+        if ecosystem in RELEASES:
+            wanted.setdefault(source, []).append(ecosystem)
     for name, found in data.items():
         if not isinstance(found, dict):
             export.unreadable.append(f"{printable(str(name))[:80]} is no table of CVEs")
             continue
-        export.total += len(found)
-        for ecosystem, source in wanted:
-            if source == name and ecosystem in RELEASES:
-                _take(export, ecosystem, source, found)
+        for cve, one in found.items():
+            export.total += 1
+            if not isinstance(one, dict) or not isinstance(one.get("releases"), dict):
+                export.unreadable.append(f"{printable(str(cve))[:80]} of {printable(name)[:80]} has no releases")
+                continue
+            for ecosystem in wanted.get(name, ()):
+                _take(export, ecosystem, name, cve, one)
     return export
 
 
-def _take(export: AdvisoryExport, ecosystem: str, source: str, found: dict[str, Any]) -> None:
-    for cve, one in found.items():
-        releases = one.get("releases") if isinstance(one, dict) else None
-        if not isinstance(releases, dict):
-            export.unreadable.append(f"{printable(str(cve))[:80]} of {printable(source)[:80]} has no releases")
-            continue
-        state = releases.get(RELEASES[ecosystem])
-        if state is None:
-            continue  # the release has no such package
-        ranges = _ranges(state)
-        if ranges is None:
-            continue
-        urgency = state.get("urgency") if isinstance(state, dict) else ""
-        summary = one.get("description")
-        package = AffectedPackage(ecosystem, source, ranges, urgency=printable(str(urgency or ""))[:40])
-        text = printable(summary[:300]) if isinstance(summary, str) else ""
-        export.records.append(OsvRecord(printable(str(cve))[:80], (), text, f"{ADDRESS}/{cve}", (package,)))
+def _take(export: AdvisoryExport, ecosystem: str, source: str, cve: str, one: dict[str, Any]) -> None:
+    state = one["releases"].get(RELEASES[ecosystem])
+    # the release has no such package, or none that was ever affected
+    if state is None or (ranges := _ranges(state)) is None:
+        return
+    urgency = state.get("urgency") if isinstance(state, dict) else ""
+    summary = one.get("description")
+    text = printable(summary[:300]) if isinstance(summary, str) else ""
+    package = AffectedPackage(ecosystem, source, ranges, urgency=printable(str(urgency or ""))[:40])
+    name = printable(cve)[:80]
+    export.records.append(OsvRecord(name, (), text, f"{ADDRESS}/{name}", (package,)))
 
 
 def _ranges(state: Any) -> tuple[VersionRange, ...] | None:
