@@ -168,7 +168,7 @@ def _show(made: list[Assessment], today: date) -> None:
         counts = ", ".join(f"{one.count(state)} {state}" for state in STATES)
         click.echo(f"{one.rig}: {counts}")
         for finding in one.findings:
-            _tell(finding)
+            tell_finding(finding)
         for gap in one.gaps:
             paragraph(f"{gap.what}: {gap.why}", lead="  unknown  ")
         click.echo()
@@ -180,7 +180,8 @@ def _show(made: list[Assessment], today: date) -> None:
         _tell_source(source, today)
 
 
-def _tell(finding: Finding) -> None:
+def tell_finding(finding: Finding) -> None:
+    """Print an advisory: its state, and for each way to it whether that is open and why."""
     lead = f"  {finding.state:<7}  "
     paragraph(f"{finding.advisory}  {finding.component} {finding.version}, {finding.place}", lead=lead)
     indent = " " * len(lead)
