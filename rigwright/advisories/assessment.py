@@ -134,7 +134,7 @@ def assess(
         # what the maintained data say comes first, and has the ways
         merged.setdefault((_canonical(one, data), one.component, one.version, one.place), one)
     ordered = sorted(merged.values(), key=lambda one: (STATES.index(one.state), one.component, one.advisory, one.place))
-    return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_uncovered(found, data, sources)), sources)
+    return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_uncovered(found, sources)), sources)
 
 
 def _canonical(one: Finding, data: MaintainedData) -> str:
@@ -318,13 +318,12 @@ def _fixed(component: Component, keys: BulletinKeys) -> str:
     return f"fixed in {fixed}"
 
 
-def _uncovered(found: Iterable[Component], data: MaintainedData, sources: Iterable[DataSource]) -> Iterator[Gap]:
-    """Components of ecosystems of which no complete export was read."""
+def _uncovered(found: Iterable[Component], sources: Iterable[DataSource]) -> Iterator[Gap]:
+    """Components of ecosystems of which no complete export was read: what is maintained by hand is no whole list."""
     covered = {name for one in sources if one.complete for name in one.ecosystems}
-    maintained = {one.component for one in data.advisories.values()}
     missing: dict[tuple[str, str], set[str]] = {}
     for component in found:
-        if component.ecosystem in ("", "GIT") or component.ecosystem in covered or component.key in maintained:
+        if component.ecosystem in ("", "GIT") or component.ecosystem in covered:
             continue
         missing.setdefault((component.ecosystem, component.place), set()).add(component.name)
     for (ecosystem, place), names in sorted(missing.items()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,7 @@ def export(tmp_path: Path) -> Path:
 def test_the_shipped_fleet_is_answered_without_a_lock_of_its_weights() -> None:
     done = asked()
     assert done.exit_code == 0, done.output
-    assert "rig3090-two: 6 open" in done.stdout
+    assert re.search("^rig3090-two: [1-9][0-9]* open, ", done.stdout, re.MULTILINE)
     assert "the model is not locked" in done.stdout
     assert "no host was asked: --installed reads them" in done.stdout
     assert "no export of PyPI's advisories was read" in done.stdout
