@@ -297,6 +297,8 @@ def test_without_an_export_packages_are_a_gap_never_none(scene: Scene) -> None:
     assert any("host tools (tools)" in what for what in of_pypi)
     covered = assessed(scene, exported(AffectedPackage("PyPI", "nothing-of-ours")), data=DATA)
     assert not [one for one in covered.gaps if "no export of PyPI" in one.why]
+    debian = exported(AffectedPackage("Debian:12", "openssl"))
+    assert [one for one in assessed(scene, debian, data=DATA).gaps if "no export of PyPI" in one.why]
     single = replace_complete(exported(AffectedPackage("PyPI", "nothing-of-ours")))
     assert [one for one in assessed(scene, single, data=DATA).gaps if "no export of PyPI" in one.why]
 

@@ -90,6 +90,8 @@ def test_records_and_exports_have_bounds(tmp_path: Path, monkeypatch: pytest.Mon
     }
     export = read_export(zipped(tmp_path / "db.zip", members), TORCH)
     assert (len(export.records), len(export.unreadable)) == (1, 1)
+    assert "has more than" in export.unreadable[0]
+    assert max(len(raw) for _, raw in osv._pieces(tmp_path / "db.zip", export)) == 1001
     lines = tmp_path / "db.jsonl"
     lines.write_bytes(b" " * 5000 + b"\n" + json.dumps(record()).encode())
     assert [one.id for one in read_export(lines, TORCH).records] == ["X-1"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from _pytest._io import TerminalWriter
 from click.testing import CliRunner, Result
 from sarif_pydantic import Sarif
 
 from checks import advisories as counting
+from checks.report import Reporter
 from cli import advisories as verb
 from cli import main
 from rigwright.advisories.assessment import STATES
@@ -174,6 +178,24 @@ def test_a_host_that_lists_no_packages_is_a_gap(tmp_path: Path) -> None:
     assert {one.advisory for one in found.findings if one.component == "nvidia-driver"} >= {"NVIDIA-5861"}
     assert not [one for one in found.gaps if one.what in ("packages of the host", "NVIDIA driver")]
     assert [one for one in found.gaps if "Debian:12" in one.what]
+
+
+def test_check_ends_with_their_numbers() -> None:
+    written = TerminalWriter(io.StringIO())
+    written.fullwidth = 80
+    reporter = Reporter.__new__(Reporter)
+    counts = {"open": 2, "unknown": 0, "closed": 5}
+    frame = SimpleNamespace(gone=[], unleft={}, advisories={"box1": counts}, deployed=lambda target: True)
+    config = SimpleNamespace(option=SimpleNamespace(verbose=0))
+    tally = {"box1": Counter(ok=3), "box2": Counter(ok=3)}
+    reporter.__dict__.update(_tw=written, config=config, frame=frame, tally=tally, left_out={"box1": {}, "box2": {}})
+    reporter.short_test_summary()
+    assert written._file.getvalue().splitlines() == [
+        "box1: conforms (3 ok, 0 failed, 0 skipped)",
+        "box1: published advisories: 2 open, 0 unknown, 5 closed (`rigwright advisories`",
+        "  lists them)",
+        "box2: conforms (3 ok, 0 failed, 0 skipped)",
+    ]
 
 
 def test_check_counts_them_and_fails_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
