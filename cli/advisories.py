@@ -17,7 +17,7 @@ from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
 from cli.ending import leave
 from cli.tables import paragraph, say, show
 from cli.written import put
-from rigwright.advisories.assessment import STATES, Assessment, DataSource, Finding
+from rigwright.advisories.assessment import STATES, AdvisoryFinding, Assessment, DataSource
 from rigwright.advisories.audit import UnreadableData, audit
 from rigwright.advisories.components import QUERY, HostPackage, parse_packages
 from rigwright.advisories.osv import FEW
@@ -180,7 +180,7 @@ def _show(made: list[Assessment], today: date) -> None:
         _tell_source(source, today)
 
 
-def tell_finding(finding: Finding) -> None:
+def tell_finding(finding: AdvisoryFinding) -> None:
     """Print an advisory: its state, and for each way to it whether that is open and why."""
     lead = f"  {finding.state:<7}  "
     paragraph(f"{finding.advisory}  {finding.component} {finding.version}, {finding.place}", lead=lead)

@@ -18,7 +18,7 @@ from rigwright.advisories.osv import (
     release_of,
     scheme_of,
 )
-from rigwright.advisories.predicates import AccessPath, Answer, Scene, access_paths, answer
+from rigwright.advisories.predicates import AccessPath, PredicateAnswer, PredicateScene, access_paths, evaluate
 from rigwright.advisories.versions import Event, Scheme, VersionRange, is_affected
 from rigwright.problems import counted
 
@@ -40,7 +40,7 @@ class PathState:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AdvisoryFinding:
     """One advisory that covers a component of a rig, or may cover it."""
 
     advisory: str
@@ -85,7 +85,7 @@ class Assessment:
     """What is known of one rig."""
 
     rig: str
-    findings: tuple[Finding, ...]
+    findings: tuple[AdvisoryFinding, ...]
     gaps: tuple[Gap, ...]
     sources: tuple[DataSource, ...] = field(default=())
 
@@ -112,7 +112,7 @@ def data_sources(data: MaintainedData, exports: Sequence[AdvisoryExport]) -> tup
 
 
 def assess(
-    scene: Scene,
+    scene: PredicateScene,
     found: Sequence[Component],
     gaps: Iterable[Gap],
     data: MaintainedData,
@@ -129,7 +129,7 @@ def assess(
     """
     sources = data_sources(data, exports)
     findings = [*_maintained(scene, found, data), *_exported(scene, found, data, exports), *_bulletins(found, data)]
-    merged: dict[tuple[str, str, str, str], Finding] = {}
+    merged: dict[tuple[str, str, str, str], AdvisoryFinding] = {}
     for one in findings:
         # what the maintained data say comes first, and has the ways
         merged.setdefault((_canonical(one, data), one.component, one.version, one.place), one)
@@ -137,12 +137,12 @@ def assess(
     return Assessment(scene.rig.name, tuple(ordered), (*gaps, *_uncovered(found, sources)), sources)
 
 
-def _canonical(one: Finding, data: MaintainedData) -> str:
+def _canonical(one: AdvisoryFinding, data: MaintainedData) -> str:
     names = data.by_alias
     return next((names[name] for name in (one.advisory, *one.aliases) if name in names), one.advisory)
 
 
-def _maintained(scene: Scene, found: Iterable[Component], data: MaintainedData) -> Iterator[Finding]:
+def _maintained(scene: PredicateScene, found: Iterable[Component], data: MaintainedData) -> Iterator[AdvisoryFinding]:
     for component in found:
         for identifier, keys in data.advisories.items():
             if keys.component != component.key:
@@ -170,7 +170,9 @@ def _scheme(component: Component) -> Scheme:
     return _SCHEMES.get(component.name) or (scheme_of(component.ecosystem) if component.ecosystem else "pep440")
 
 
-def _finding(scene: Scene, component: Component, identifier: str, keys: AdvisoryKeys, affected: bool | None) -> Finding:
+def _finding(
+    scene: PredicateScene, component: Component, identifier: str, keys: AdvisoryKeys, affected: bool | None
+) -> AdvisoryFinding:
     if not keys.assessed:
         paths: list[PathState] = [PathState("", "unknown", "its text was not read")]
     else:
@@ -179,7 +181,7 @@ def _finding(scene: Scene, component: Component, identifier: str, keys: Advisory
             why = "whether this version is affected is unknown"
             # a closed way stays closed, whatever the version
             paths = [one if one.state == "closed" else PathState(one.path, "unknown", why) for one in paths]
-    return Finding(
+    return AdvisoryFinding(
         advisory=identifier,
         aliases=keys.aliases,
         component=component.key,
@@ -200,7 +202,7 @@ def _overall(paths: Sequence[PathState]) -> State:
     return "open" if "open" in states else "closed" if states == {"closed"} else "unknown"
 
 
-def _paths(scene: Scene, component: Component, keys: AdvisoryKeys) -> Iterator[PathState]:
+def _paths(scene: PredicateScene, component: Component, keys: AdvisoryKeys) -> Iterator[PathState]:
     if keys.reached_by == "process":
         yield PathState("local processes that open the cards' device files", "open", "no option closes it")
         return
@@ -215,12 +217,12 @@ def _paths(scene: Scene, component: Component, keys: AdvisoryKeys) -> Iterator[P
             yield _state(scene, path, keys, str(path))
 
 
-def _state(scene: Scene, path: AccessPath, keys: AdvisoryKeys, name: str) -> PathState:
+def _state(scene: PredicateScene, path: AccessPath, keys: AdvisoryKeys, name: str) -> PathState:
     """The state of one way: closed by the first list of predicates of which all hold."""
     doubts: list[str] = []
     why_open: list[str] = []
     for conditions in keys.closed_by:
-        answers: list[Answer] = [answer(scene, path, one) for one in conditions]
+        answers: list[PredicateAnswer] = [evaluate(scene, path, one) for one in conditions]
         if answers and all(one.holds is True for one in answers):
             return PathState(name, "closed", "; ".join(dict.fromkeys(one.reason for one in answers)))
         failed = [one.reason for one in answers if one.holds is False]
@@ -234,8 +236,8 @@ def _state(scene: Scene, path: AccessPath, keys: AdvisoryKeys, name: str) -> Pat
 
 
 def _exported(
-    scene: Scene, found: Iterable[Component], data: MaintainedData, exports: Iterable[AdvisoryExport]
-) -> Iterator[Finding]:
+    scene: PredicateScene, found: Iterable[Component], data: MaintainedData, exports: Iterable[AdvisoryExport]
+) -> Iterator[AdvisoryFinding]:
     by_package: dict[tuple[str, str], list[tuple[AdvisoryExport, OsvRecord, AffectedPackage]]] = {}
     for export in exports:
         for record in export.records:
@@ -256,7 +258,7 @@ def _exported(
                 yield _finding(scene, target, known, keys, affected or _is_covered(target, keys))
                 continue
             why = "no predicate is written for it" if affected else "whether this version is affected is unknown"
-            yield Finding(
+            yield AdvisoryFinding(
                 advisory=record.id,
                 aliases=record.aliases,
                 component=target.key,
@@ -275,7 +277,7 @@ def _engine_of(found: Iterable[Component], repository: Component) -> Component:
     return next((one for one in found if one.name == LLAMA_CPP and one.place == repository.place), repository)
 
 
-def _bulletins(found: Iterable[Component], data: MaintainedData) -> Iterator[Finding]:
+def _bulletins(found: Iterable[Component], data: MaintainedData) -> Iterator[AdvisoryFinding]:
     for component in found:
         for identifier, keys in data.bulletins.items():
             if keys.component != component.key:
@@ -289,7 +291,7 @@ def _bulletins(found: Iterable[Component], data: MaintainedData) -> Iterator[Fin
                 ]
             else:
                 paths = [PathState("", "unknown", "the bulletin does not name this version's branch")]
-            yield Finding(
+            yield AdvisoryFinding(
                 advisory=identifier,
                 aliases=keys.cves,
                 component=component.key,

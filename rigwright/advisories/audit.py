@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rigwright.advisories.assessment import Assessment, assess, packages_of
 from rigwright.advisories.bindings import DRIVER, MaintainedData, load_maintained
-from rigwright.advisories.components import Component, Gap, HostPackage, components, host_components
+from rigwright.advisories.components import Component, Gap, HostPackage, collect_components, collect_host_components
 from rigwright.advisories.osv import AdvisoryExport, UnreadableExport, read_export
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.tracker import read_tracker
@@ -78,10 +78,10 @@ def audit(
     parts: dict[str, tuple[list[Component], list[Gap], list[Path]]] = {}
     for name, rig in rigs.items():
         lock = locks.setdefault(rig.inventory, Lock.load(layers(Path(rig.inventory), "locks")))
-        found, gaps = components(rig, lock, known)
+        found, gaps = collect_components(rig, lock, known)
         if installed is not None and name in installed:
             system, packages = installed[name]
-            of_host = host_components(packages, system, driver_known=any(one.name == DRIVER for one in found))
+            of_host = collect_host_components(packages, system, driver_known=any(one.name == DRIVER for one in found))
             if any(one.name == DRIVER for one in of_host):
                 gaps = [one for one in gaps if one.what != "NVIDIA driver"]
             found += of_host

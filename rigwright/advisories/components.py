@@ -87,7 +87,7 @@ def is_locked(row: Artefact, lock: Lock) -> bool:
     return row in lock.rows(row.group or row.name)
 
 
-def components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list[Component], list[Gap]]:
+def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list[Component], list[Gap]]:
     """What of a rig is locked, by the names that advisories have for it, and what cannot be named.
 
     Args:
@@ -164,7 +164,7 @@ def _driver(rig: Rig, gaps: list[Gap]) -> Iterator[Component]:
         gaps.append(Gap("NVIDIA driver", "its version is not locked, and no host was asked"))
 
 
-def host_components(packages: Iterable[HostPackage], system: str, *, driver_known: bool) -> list[Component]:
+def collect_host_components(packages: Iterable[HostPackage], system: str, *, driver_known: bool) -> list[Component]:
     """The components of a host's installed packages.
 
     Args:

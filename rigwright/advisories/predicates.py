@@ -40,7 +40,7 @@ _OPTION = re.compile(r"--([A-Za-z0-9][A-Za-z0-9_-]*)(?:[=.].*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Answer:
+class PredicateAnswer:
     """What a predicate says: True, False or None for unknown, and why."""
 
     holds: bool | None
@@ -66,7 +66,7 @@ class AccessPath:
 
 
 @dataclass(frozen=True)
-class Scene:
+class PredicateScene:
     """What predicates look at."""
 
     rig: Rig
@@ -119,98 +119,102 @@ def access_paths(rig: Rig, instance: Instance, version: str = "") -> list[Access
     return [*doors, AccessPath(instance, version=version)]
 
 
-def _flag_absent(scene: Scene, path: AccessPath, name: str) -> Answer:
+def _flag_absent(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
     options = scene.options(path.instance)
     if options is None:
-        return Answer(None, "the engine's options are not known")
-    return Answer(name not in options, f"--{name} is {'set' if name in options else 'not set'}")
+        return PredicateAnswer(None, "the engine's options are not known")
+    return PredicateAnswer(name not in options, f"--{name} is {'set' if name in options else 'not set'}")
 
 
-def _flag_set(scene: Scene, path: AccessPath, name: str) -> Answer:
+def _flag_set(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
     absent = _flag_absent(scene, path, name)
-    return Answer(None if absent.holds is None else not absent.holds, absent.reason)
+    return PredicateAnswer(None if absent.holds is None else not absent.holds, absent.reason)
 
 
-def _flag_is(scene: Scene, path: AccessPath, wanted: tuple[str, str]) -> Answer:
+def _flag_is(scene: PredicateScene, path: AccessPath, wanted: tuple[str, str]) -> PredicateAnswer:
     options, words = scene.options(path.instance), scene.words(path.instance)
     if options is None or words is None:
-        return Answer(None, "the engine's options are not known")
+        return PredicateAnswer(None, "the engine's options are not known")
     name, value = wanted
     pairs = [(str(one), str(other)) for one, other in pairwise(words)]
     values = {other for one, other in pairs if one.replace("_", "-") == f"--{name}"}
     values |= {str(one).partition("=")[2] for one in words if str(one).replace("_", "-").startswith(f"--{name}=")}
-    return Answer(values == {value}, f"--{name} is {', '.join(sorted(values)) or 'not set'}")
+    return PredicateAnswer(values == {value}, f"--{name} is {', '.join(sorted(values)) or 'not set'}")
 
 
-def _answers_completions(scene: Scene, path: AccessPath, _: object) -> Answer:
+def _answers_completions(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
     service = scene.services.get(path.instance.name)
     if service is None:
-        return Answer(None, "the instance's unit is not known")
+        return PredicateAnswer(None, "the instance's unit is not known")
     answers = service.ready.path == ONE_TOKEN.path
-    return Answer(answers, f"it is ready once it {'answers a completion' if answers else 'runs'}")
+    return PredicateAnswer(answers, f"it is ready once it {'answers a completion' if answers else 'runs'}")
 
 
-def _build_option_off(scene: Scene, path: AccessPath, name: str) -> Answer:
+def _build_option_off(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
     options = getattr(path.instance.engine, "options", None)
     if not isinstance(options, Mapping):
-        return Answer(None, "the engine's build options are not known")
+        return PredicateAnswer(None, "the engine's build options are not known")
     value = str(options.get(name, "OFF"))
-    return Answer(value.upper() in ("OFF", "0", "FALSE", "NO", "N"), f"it is compiled with {name}={value}")
+    return PredicateAnswer(value.upper() in ("OFF", "0", "FALSE", "NO", "N"), f"it is compiled with {name}={value}")
 
 
-def _gateway_closes_path(scene: Scene, path: AccessPath, api_path: str) -> Answer:
+def _gateway_closes_path(scene: PredicateScene, path: AccessPath, api_path: str) -> PredicateAnswer:
     if path.listener is None:
-        return Answer(False, "its own port has every path of the engine")
+        return PredicateAnswer(False, "its own port has every path of the engine")
     is_open = api_path in scene.opened or api_path in GATEWAY_OWN
-    return Answer(not is_open, f"the gateway {'opens' if is_open else 'has no path'} {api_path}")
+    return PredicateAnswer(not is_open, f"the gateway {'opens' if is_open else 'has no path'} {api_path}")
 
 
-def _gateway_refuses_field(scene: Scene, path: AccessPath, name: str) -> Answer:
+def _gateway_refuses_field(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
     if path.listener is None or scene.rig.gateway is None:
-        return Answer(False, "its own port takes every field")
+        return PredicateAnswer(False, "its own port takes every field")
     refused = is_refused_field(scene.rig.gateway, name)
     if refused is None:
-        return Answer(None, f"the gateway's table of fields does not know {name}")
-    return Answer(refused, f"the gateway {'refuses' if refused else 'accepts'} {name}")
+        return PredicateAnswer(None, f"the gateway's table of fields does not know {name}")
+    return PredicateAnswer(refused, f"the gateway {'refuses' if refused else 'accepts'} {name}")
 
 
-def _no_network(scene: Scene, path: AccessPath, _: object) -> Answer:
+def _no_network(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
     unit, service = scene.units.get(path.instance.name), scene.services.get(path.instance.name)
     if unit is None or service is None:
-        return Answer(None, "the instance's unit is not known")
+        return PredicateAnswer(None, "the instance's unit is not known")
     if service.container is None:
         cut = "PrivateNetwork=yes" in unit.splitlines()
-        return Answer(cut, f"its unit has {'PrivateNetwork=yes' if cut else 'a network'}")
+        return PredicateAnswer(cut, f"its unit has {'PrivateNetwork=yes' if cut else 'a network'}")
     if service.container.by == "podman":
         cut = "--network=none" in service.command
-        return Answer(cut, f"its container has {'no network' if cut else 'a network'}")
-    return Answer(None, "of a container by crun the network is decided on the host")
+        return PredicateAnswer(cut, f"its container has {'no network' if cut else 'a network'}")
+    return PredicateAnswer(None, "of a container by crun the network is decided on the host")
 
 
-def _locked_folder(scene: Scene, path: AccessPath, _: object) -> Answer:
+def _locked_folder(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
     files = path.instance.weights
     if not files or not all(is_locked(row, scene.lock) for row in files):
-        return Answer(None, "the model is not locked")
+        return PredicateAnswer(None, "the model is not locked")
     words = scene.words(path.instance)
     if words is None:
-        return Answer(None, "the engine's options are not known")
+        return PredicateAnswer(None, "the engine's options are not known")
     folder = f"{scene.rig.roots.models}/{files[0].weight_folder}"
     local = any(str(word) == folder or str(word).startswith(f"{folder}/") for word in words)
-    return Answer(local, "the lock has every file of the model" if local else "the model is not a local folder")
+    return PredicateAnswer(
+        local, "the lock has every file of the model" if local else "the model is not a local folder"
+    )
 
 
-def _accepts(scene: Scene, path: AccessPath, what: str, has: Callable[[Mapping[str, Any]], bool]) -> Answer:
+def _accepts(
+    scene: PredicateScene, path: AccessPath, what: str, has: Callable[[Mapping[str, Any]], bool]
+) -> PredicateAnswer:
     options = scene.options(path.instance)
     if options is not None and any(name in options for name in BLIND):
-        return Answer(True, f"--{BLIND[0]}: the model accepts no {what}")
+        return PredicateAnswer(True, f"--{BLIND[0]}: the model accepts no {what}")
     model = scene.checkpoint(path.instance)
     if model is None:
-        return Answer(None, f"the lock does not say whether the model accepts {what}")
+        return PredicateAnswer(None, f"the lock does not say whether the model accepts {what}")
     accepts = has(model.config)
-    return Answer(not accepts, f"the model accepts {what if accepts else f'no {what}'}")
+    return PredicateAnswer(not accepts, f"the model accepts {what if accepts else f'no {what}'}")
 
 
-def _no_video_model(scene: Scene, path: AccessPath, _: object) -> Answer:
+def _no_video_model(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
     # a model that sees without a word about video may still take frames: only one without any sight takes none
     return _accepts(
         scene,
@@ -220,22 +224,22 @@ def _no_video_model(scene: Scene, path: AccessPath, _: object) -> Answer:
     )
 
 
-def _no_image_model(scene: Scene, path: AccessPath, _: object) -> Answer:
+def _no_image_model(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
     return _accepts(scene, path, "images", lambda config: any(key in config for key in IMAGE_KEYS))
 
 
-def _model_architecture_not(scene: Scene, path: AccessPath, names: tuple[str, ...]) -> Answer:
+def _model_architecture_not(scene: PredicateScene, path: AccessPath, names: tuple[str, ...]) -> PredicateAnswer:
     model = scene.checkpoint(path.instance)
     if model is None or not model.architectures:
-        return Answer(None, "the lock does not say the model's architecture")
+        return PredicateAnswer(None, "the lock does not say the model's architecture")
     mine = ", ".join(model.architectures)
-    return Answer(not {*names} & {*model.architectures}, f"the model's architecture is {mine}")
+    return PredicateAnswer(not {*names} & {*model.architectures}, f"the model's architecture is {mine}")
 
 
-def _python_keeps_asserts(scene: Scene, path: AccessPath, _: object) -> Answer:
+def _python_keeps_asserts(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
     words, service = scene.words(path.instance), scene.services.get(path.instance.name)
     if words is None or service is None:
-        return Answer(None, "the engine's command line is not known")
+        return PredicateAnswer(None, "the engine's command line is not known")
     launcher = next((at for at, word in enumerate(words) if str(word).endswith(".py")), len(words))
     variables = {
         **service.environment,
@@ -244,27 +248,27 @@ def _python_keeps_asserts(scene: Scene, path: AccessPath, _: object) -> Answer:
     }
     bare = any(re.fullmatch(r"-[A-Za-z]*O+[A-Za-z]*", str(word)) for word in words[:launcher])
     optimised = bare or "PYTHONOPTIMIZE" in variables
-    return Answer(not optimised, f"Python runs {'with' if optimised else 'without'} -O")
+    return PredicateAnswer(not optimised, f"Python runs {'with' if optimised else 'without'} -O")
 
 
-def _package_absent(scene: Scene, path: AccessPath, name: str) -> Answer:
+def _package_absent(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
     env = next((one for one in scene.rig.envs if one.name == path.instance.env), None)
     if env is None or not env.packages or not all(is_locked(row, scene.lock) for row in env.packages):
-        return Answer(None, "the environment's packages are not locked")
+        return PredicateAnswer(None, "the environment's packages are not locked")
     there = canonicalize_name(name) in {canonicalize_name(row.name) for row in env.packages}
-    return Answer(not there, f"the environment has {'the' if there else 'no'} package {name}")
+    return PredicateAnswer(not there, f"the environment has {'the' if there else 'no'} package {name}")
 
 
-def _code_absent(scene: Scene, path: AccessPath, versions: tuple[str, ...]) -> Answer:
+def _code_absent(scene: PredicateScene, path: AccessPath, versions: tuple[str, ...]) -> PredicateAnswer:
     if not path.version:
-        return Answer(None, "the engine's version is not known")
+        return PredicateAnswer(None, "the engine's version is not known")
     own = parse_version("pep440", path.version)
     if own is None or all(parse_version("pep440", one) != own for one in versions):
-        return Answer(None, f"whether version {path.version} has the code in question was not read")
-    return Answer(True, f"version {path.version} lacks the code in question")
+        return PredicateAnswer(None, f"whether version {path.version} has the code in question was not read")
+    return PredicateAnswer(True, f"version {path.version} lacks the code in question")
 
 
-PREDICATES: Mapping[str, Callable[[Scene, AccessPath, Any], Answer]] = {
+PREDICATES: Mapping[str, Callable[[PredicateScene, AccessPath, Any], PredicateAnswer]] = {
     "flag_absent": _flag_absent,
     "flag_set": _flag_set,
     "gateway_closes_path": _gateway_closes_path,
@@ -283,6 +287,6 @@ PREDICATES: Mapping[str, Callable[[Scene, AccessPath, Any], Answer]] = {
 }
 
 
-def answer(scene: Scene, path: AccessPath, predicate: PredicateKeys) -> Answer:
+def evaluate(scene: PredicateScene, path: AccessPath, predicate: PredicateKeys) -> PredicateAnswer:
     """What one predicate says of one way to an instance."""
     return PREDICATES[predicate.name](scene, path, predicate.argument)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from rigwright.advisories.predicates import Scene
+from rigwright.advisories.predicates import PredicateScene
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Service
 from rigwright.host.desired import desired
@@ -26,7 +26,7 @@ NOMINAL = HostFacts(
 )
 
 
-def render_scene(rig: Rig, lock: Lock) -> Scene:
+def render_scene(rig: Rig, lock: Lock) -> PredicateScene:
     """A rig with its lock and units. An instance that cannot be rendered, because something of it is not locked, has
     none: predicates then answer unknown.
     """
@@ -40,5 +40,5 @@ def render_scene(rig: Rig, lock: Lock) -> Scene:
             units[one.name] = texts[one.name]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StopIteration):
         # stand-ins for what is not locked lack what units are made of
-        return Scene(rig, lock)
-    return Scene(rig, lock, services, units)
+        return PredicateScene(rig, lock)
+    return PredicateScene(rig, lock, services, units)

@@ -18,7 +18,7 @@ from sarif_pydantic import (
     ToolDriver,
 )
 
-from rigwright.advisories.assessment import Assessment, Finding, State
+from rigwright.advisories.assessment import AdvisoryFinding, Assessment, State
 
 # State -> kind and level (SARIF 2.1.0, 3.27.9 and 3.27.10: a level other than none goes with `fail` alone).
 KINDS: dict[State, tuple[str, Level]] = {
@@ -48,7 +48,7 @@ def render_sarif(assessments: Iterable[Assessment], version: str) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _rule(finding: Finding) -> ReportingDescriptor:
+def _rule(finding: AdvisoryFinding) -> ReportingDescriptor:
     text = finding.summary or finding.advisory
     link = finding.source if finding.source.startswith("https://") else None
     return ReportingDescriptor(
@@ -59,7 +59,7 @@ def _rule(finding: Finding) -> ReportingDescriptor:
     )
 
 
-def _result(rig: str, finding: Finding, rule: int) -> Result:
+def _result(rig: str, finding: AdvisoryFinding, rule: int) -> Result:
     kind, level = KINDS[finding.state]
     ways = "; ".join(f"{one.path}: {one.state}: {one.reason}" if one.path else one.reason for one in finding.paths)
     name = f"{rig}/{finding.component}"

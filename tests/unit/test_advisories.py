@@ -12,9 +12,9 @@ import pytest
 from rigwright.advisories import predicates
 from rigwright.advisories.assessment import Assessment, DataSource, assess
 from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
-from rigwright.advisories.components import Component, components, host_components, parse_packages
+from rigwright.advisories.components import Component, collect_components, collect_host_components, parse_packages
 from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord
-from rigwright.advisories.predicates import AccessPath, Scene, access_paths, answer
+from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.declaration.rig import Part
@@ -24,23 +24,23 @@ from tests.unit import shipped
 from tests.unit.checkpoints import QWEN3_6, WHOLE, rows
 
 DATA = load_maintained(ROOT / "catalog")
-Change = Callable[[Scene], Scene]
+Change = Callable[[PredicateScene], PredicateScene]
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PredicateScene]:
     """The shipped fleet, locked whole."""
     rigs = shipped.rigs("fleet", tmp_path_factory.mktemp("fleet"))
     return {name: render_scene(rig, rig.lock) for name, rig in rigs.items()}
 
 
 @pytest.fixture
-def scene(fleet: dict[str, Scene]) -> Scene:
+def scene(fleet: dict[str, PredicateScene]) -> PredicateScene:
     """vLLM with a model of text alone, behind a gateway with keys."""
     return fleet["rig5090two"]
 
 
-def with_instance(scene: Scene, **changes: Any) -> Scene:
+def with_instance(scene: PredicateScene, **changes: Any) -> PredicateScene:
     """The same rig with a change to its first instance, rendered again."""
     first, *others = scene.rig.instances
     return render_scene(replace(scene.rig, instances=(replace(first, **changes), *others)), scene.lock)
@@ -58,7 +58,7 @@ def with_flags(**flags: Any) -> Change:
 def with_model(config: dict[str, Any]) -> Change:
     """Another model, locked."""
 
-    def change(scene: Scene) -> Scene:
+    def change(scene: PredicateScene) -> PredicateScene:
         files = tuple(one.model_copy(update={"group": "other", "name": "other"}) for one in rows(WHOLE, config))
         lock = Lock(scene.lock.artefacts, {**scene.lock.groups, "other": files}, scene.lock.keys)
         part = Part("model", tuple(sorted(files, key=lambda row: row.path != "config.json")))
@@ -67,15 +67,15 @@ def with_model(config: dict[str, Any]) -> Change:
     return change
 
 
-def without_lock(scene: Scene) -> Scene:
+def without_lock(scene: PredicateScene) -> PredicateScene:
     return replace(scene, lock=Lock({}))
 
 
-def without_units(scene: Scene) -> Scene:
+def without_units(scene: PredicateScene) -> PredicateScene:
     return replace(scene, services={}, units={})
 
 
-def with_network(scene: Scene) -> Scene:
+def with_network(scene: PredicateScene) -> PredicateScene:
     return replace(scene, units={name: text.replace("PrivateNetwork=yes\n", "") for name, text in scene.units.items()})
 
 
@@ -89,14 +89,16 @@ def with_words(change: Callable[[str], str]) -> Change:
     )
 
 
-def same(scene: Scene) -> Scene:
+def same(scene: PredicateScene) -> PredicateScene:
     return scene
 
 
-def says(scene: Scene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0") -> bool | None:
+def says(
+    scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
+) -> bool | None:
     """What a predicate says of the first instance, through the gateway or at its own port."""
     *doors, port = access_paths(scene.rig, scene.rig.instances[0], version)
-    return answer(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
+    return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
 
 
 @pytest.mark.parametrize(
@@ -145,30 +147,30 @@ def says(scene: Scene, predicate: dict[str, Any], *, own_port: bool = False, ver
     ],
 )
 def test_one_change_turns_a_predicate(
-    scene: Scene, predicate: dict[str, Any], change: Change, expected: bool | None
+    scene: PredicateScene, predicate: dict[str, Any], change: Change, expected: bool | None
 ) -> None:
     assert says(change(scene), predicate) is expected
 
 
-def test_the_gateway_closes_nothing_at_an_instances_own_port(scene: Scene) -> None:
+def test_the_gateway_closes_nothing_at_an_instances_own_port(scene: PredicateScene) -> None:
     for predicate in ({"gateway_closes_path": "/inference/v1/generate"}, {"gateway_refuses_field": "bad_words"}):
         assert says(scene, predicate, own_port=True) is False
 
 
 @pytest.mark.parametrize("refused", [True, False, None])
 def test_a_refused_field_is_what_the_gateways_table_says(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, refused: bool | None
+    scene: PredicateScene, monkeypatch: pytest.MonkeyPatch, refused: bool | None
 ) -> None:
     monkeypatch.setattr(predicates, "is_refused_field", lambda gateway, field: refused)
     assert says(scene, {"gateway_refuses_field": "chat_template"}) is refused
 
 
-def test_a_path_is_open_where_the_gateway_passes_it_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_open_where_the_gateway_passes_it_on(scene: PredicateScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(scene.rig.instances[0].kind), "paths", lambda self, instance: ("rerank",))
     assert says(replace(scene), {"gateway_closes_path": "/v1/rerank"}) is False
 
 
-def test_options_are_unknown_where_a_plugin_starts_the_engine(scene: Scene) -> None:
+def test_options_are_unknown_where_a_plugin_starts_the_engine(scene: PredicateScene) -> None:
     class Keys:
         launcher = "plugin.start"
 
@@ -177,26 +179,26 @@ def test_options_are_unknown_where_a_plugin_starts_the_engine(scene: Scene) -> N
 
     changed = replace(scene.rig.instances[0], plugins=(Launching,))  # type: ignore[arg-type]
     path = AccessPath(changed)
-    assert answer(scene, path, PredicateKeys(flag_absent="enable-prompt-embeds")).holds is None
+    assert evaluate(scene, path, PredicateKeys(flag_absent="enable-prompt-embeds")).holds is None
 
 
 @pytest.mark.parametrize(
     ("options", "expected"), [({}, True), ({"GGML_RPC": "ON"}, False), ({"GGML_RPC": "OFF"}, True)]
 )
-def test_a_build_option(fleet: dict[str, Scene], options: dict[str, str], expected: bool) -> None:
+def test_a_build_option(fleet: dict[str, PredicateScene], options: dict[str, str], expected: bool) -> None:
     scene = fleet["rig5090solo"]
     engine: Any = scene.rig.instances[0].engine
     changed = replace(scene.rig.instances[0], engine=engine.model_copy(update={"options": engine.options | options}))
-    assert answer(scene, AccessPath(changed), PredicateKeys(build_option_off="GGML_RPC")).holds is expected
+    assert evaluate(scene, AccessPath(changed), PredicateKeys(build_option_off="GGML_RPC")).holds is expected
     assert (
-        answer(
+        evaluate(
             fleet["rig3090"], AccessPath(fleet["rig3090"].rig.instances[0]), PredicateKeys(build_option_off="X")
         ).holds
         is None
     )
 
 
-def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, Scene]) -> None:
+def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, PredicateScene]) -> None:
     def ways(name: str) -> list[str]:
         rig = fleet[name].rig
         return [str(one) for one in access_paths(rig, rig.instances[0])]
@@ -209,7 +211,7 @@ def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, Scene])
     assert ways("rig2080ti") == ["chat on 127.0.0.1:8000, with its key"]
 
 
-def test_a_listener_that_does_not_offer_the_model_is_no_way_to_it(fleet: dict[str, Scene]) -> None:
+def test_a_listener_that_does_not_offer_the_model_is_no_way_to_it(fleet: dict[str, PredicateScene]) -> None:
     rig = fleet["rig3090"].rig
     assert rig.gateway
     listener = rig.gateway.listeners["lan"].model_copy(update={"models": ("another",)})
@@ -223,10 +225,10 @@ def keys(**changes: Any) -> AdvisoryKeys:
 
 
 def assessed(
-    scene: Scene, *exports: AdvisoryExport, data: MaintainedData | None = None, **advisories: AdvisoryKeys
+    scene: PredicateScene, *exports: AdvisoryExport, data: MaintainedData | None = None, **advisories: AdvisoryKeys
 ) -> Assessment:
     known = data or MaintainedData({name.replace("_", "-"): one for name, one in advisories.items()})
-    found, gaps = components(scene.rig, scene.lock, known)
+    found, gaps = collect_components(scene.rig, scene.lock, known)
     return assess(scene, found, gaps, known, exports)
 
 
@@ -251,17 +253,17 @@ def assessed(
         ({"reached_by": "process"}, "open", ["open"]),
     ],
 )
-def test_the_state_of_an_advisory(scene: Scene, changes: dict[str, Any], state: str, ways: list[str]) -> None:
+def test_the_state_of_an_advisory(scene: PredicateScene, changes: dict[str, Any], state: str, ways: list[str]) -> None:
     (found,) = assessed(scene, A_1=keys(**changes)).findings
     assert (found.state, [one.state for one in found.paths]) == (state, ways)
     assert all(one.reason for one in found.paths)
 
 
-def test_a_version_that_is_not_affected_is_not_listed(scene: Scene) -> None:
+def test_a_version_that_is_not_affected_is_not_listed(scene: PredicateScene) -> None:
     assert assessed(scene, A_1=keys(affected=[{"fixed": "0.21.0"}])).findings == ()
 
 
-def test_an_advisory_of_a_component_that_no_instance_runs_is_unknown(scene: Scene) -> None:
+def test_an_advisory_of_a_component_that_no_instance_runs_is_unknown(scene: PredicateScene) -> None:
     component = Component("PyPI", "vllm", "0.21.0", "host tools")
     (found,) = assess(
         scene, [component], [], MaintainedData({"A-1": keys(closed_by=[[{"flag_absent": "a"}]])})
@@ -277,7 +279,7 @@ def exported(package: AffectedPackage, identifier: str = "X-1", aliases: tuple[s
 BEFORE_9 = (VersionRange((Event("introduced", "0"), Event("fixed", "9"))),)
 
 
-def test_an_advisory_without_predicates_is_unknown_and_one_of_a_known_id_has_them(scene: Scene) -> None:
+def test_an_advisory_without_predicates_is_unknown_and_one_of_a_known_id_has_them(scene: PredicateScene) -> None:
     torch = exported(AffectedPackage("PyPI", "torch", BEFORE_9))
     (found,) = assessed(scene, torch).findings
     assert (found.advisory, found.state, found.component) == ("X-1", "unknown", "PyPI:torch")
@@ -290,7 +292,7 @@ def test_an_advisory_without_predicates_is_unknown_and_one_of_a_known_id_has_the
     assert (found.advisory, found.state) == ("A-1", "closed")
 
 
-def test_without_an_export_packages_are_a_gap_never_none(scene: Scene) -> None:
+def test_without_an_export_packages_are_a_gap_never_none(scene: PredicateScene) -> None:
     bare = assessed(scene, data=DATA)
     of_pypi = [one.what for one in bare.gaps if "no export of PyPI" in one.why]
     assert any("environment vllm" in what for what in of_pypi)
@@ -307,7 +309,7 @@ def replace_complete(export: AdvisoryExport) -> AdvisoryExport:
     return replace(export, complete=False)
 
 
-def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, Scene]) -> None:
+def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, PredicateScene]) -> None:
     def states(name: str) -> dict[str, str]:
         return {one.advisory: one.state for one in assessed(fleet[name], data=DATA).findings}
 
@@ -325,12 +327,12 @@ def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, Scene]) -> None:
     assert (solo["CVE-2026-107183"], solo["CVE-2026-118375"], solo["CVE-2026-134540"]) == ("open", "closed", "unknown")
 
 
-def test_an_instance_that_is_not_locked_is_unknown_never_closed(scene: Scene) -> None:
+def test_an_instance_that_is_not_locked_is_unknown_never_closed(scene: PredicateScene) -> None:
     bare = assessed(replace(without_units(scene), lock=scene.lock), data=DATA)
     states = {one.advisory: one.state for one in bare.findings}
     assert states["PYSEC-2026-2303"] == "unknown"
     assert states["PYSEC-2026-4344"] == "unknown"
-    unlocked, gaps = components(scene.rig, Lock({}), DATA)
+    unlocked, gaps = collect_components(scene.rig, Lock({}), DATA)
     assert not [one for one in unlocked if one.ecosystem == "PyPI"]
     assert [one for one in gaps if one.why == "it is not locked"]
 
@@ -347,12 +349,12 @@ def test_an_instance_that_is_not_locked_is_unknown_never_closed(scene: Scene) ->
         ("", {name: "unknown" for name, one in DATA.bulletins.items() if one.component == "nvidia-driver"}),
     ],
 )
-def test_bulletins_by_branch(scene: Scene, version: str, expected: dict[str, str]) -> None:
+def test_bulletins_by_branch(scene: PredicateScene, version: str, expected: dict[str, str]) -> None:
     found = assess(scene, [Component("", "nvidia-driver", version, "driver")], [], DATA).findings
     assert {one.advisory: one.state for one in found} == expected
 
 
-def test_a_bulletin_of_a_component_without_branches(scene: Scene) -> None:
+def test_a_bulletin_of_a_component_without_branches(scene: PredicateScene) -> None:
     keys_ = BulletinKeys.model_validate(
         {
             "component": "nvidia-container-toolkit",
@@ -385,13 +387,15 @@ def test_packages_of_a_host_are_named_by_their_sources() -> None:
         1,
     )
     found = {
-        (one.ecosystem, one.name, one.version) for one in host_components(packages, "debian-12", driver_known=False)
+        (one.ecosystem, one.name, one.version)
+        for one in collect_host_components(packages, "debian-12", driver_known=False)
     }
     assert ("Debian:12", "linux", "6.1.153-1") in found
     assert ("Debian:12", "openssl", "3.0.17-1~deb12u2") in found
     assert ("", "nvidia-driver", "580.95.05") in found
     assert ("", "nvidia-driver", "580.95.05") not in {
-        (one.ecosystem, one.name, one.version) for one in host_components(packages, "debian-12", driver_known=True)
+        (one.ecosystem, one.name, one.version)
+        for one in collect_host_components(packages, "debian-12", driver_known=True)
     }
 
 

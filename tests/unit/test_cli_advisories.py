@@ -31,7 +31,7 @@ from tests.unit.test_advisory_data import record, zipped
 FLEET = ROOT / "inventory/fleet.py"
 
 
-def asked(*options: str | Path, inventory: Path = FLEET) -> Result:
+def run_verb(*options: str | Path, inventory: Path = FLEET) -> Result:
     return CliRunner().invoke(main, ["advisories", str(inventory), *map(str, options)])
 
 
@@ -43,7 +43,7 @@ def export(tmp_path: Path) -> Path:
 
 
 def test_the_shipped_fleet_is_answered_without_a_lock_of_its_weights() -> None:
-    done = asked()
+    done = run_verb()
     assert done.exit_code == 0, done.output
     assert re.search("^rig3090-two: [1-9][0-9]* open, ", done.stdout, re.MULTILINE)
     assert "the model is not locked" in done.stdout
@@ -53,7 +53,7 @@ def test_the_shipped_fleet_is_answered_without_a_lock_of_its_weights() -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "inventory").glob("rig*.py")))
 def test_every_shipped_inventory_is_answered(name: str) -> None:
-    done = asked("--json", inventory=ROOT / f"inventory/{name}.py")
+    done = run_verb("--json", inventory=ROOT / f"inventory/{name}.py")
     assert done.exit_code == 0, done.output
     for one in json.loads(done.stdout):
         states = [found["state"] for found in one["advisories"]]
@@ -63,7 +63,7 @@ def test_every_shipped_inventory_is_answered(name: str) -> None:
 
 @pytest.mark.parametrize(("fail_on", "status"), [(None, 0), ("open", 1), ("unknown", 1)])
 def test_the_exit_status_is_the_operators(fail_on: str | None, status: int) -> None:
-    assert asked("--limit", "rig3090", *(["--fail-on", fail_on] if fail_on else [])).exit_code == status
+    assert run_verb("--limit", "rig3090", *(["--fail-on", fail_on] if fail_on else [])).exit_code == status
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tup
 
 
 def test_an_export_is_searched_and_its_unreadable_records_are_named(export: Path) -> None:
-    done = asked("--limit", "rig3090", "--db", export)
+    done = run_verb("--limit", "rig3090", "--db", export)
     assert done.exit_code == 0, done.output
     assert "PYSEC-2026-1  PyPI:torch 2.11.0" in done.stdout
     assert "no export of PyPI" not in done.stdout
     assert "1 unreadable record" in done.stdout and "b.json is no JSON" in done.stdout
-    (found,) = json.loads(asked("--limit", "rig3090", "--db", export, "--json").stdout)
+    (found,) = json.loads(run_verb("--limit", "rig3090", "--db", export, "--json").stdout)
     (data,) = [one for one in found["data"] if one["origin"] == str(export)]
     assert (data["as_of"], data["records"], data["unreadable"]) == ("2026-11-01", 2, ["b.json is no JSON"])
     assert found["unknown"] == len({one["advisory"] for one in found["advisories"] if one["state"] == "unknown"})
@@ -96,19 +96,19 @@ def test_an_export_is_searched_and_its_unreadable_records_are_named(export: Path
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    done = asked("--limit", "rig3090", "--db", tmp_path / "empty")
+    done = run_verb("--limit", "rig3090", "--db", tmp_path / "empty")
     assert (done.exit_code, "has no records" in done.output) == (2, True)
 
 
 def test_a_hostile_export_steers_no_terminal(tmp_path: Path) -> None:
     one = record("PYSEC-2026-1", "torch", summary="\x1b[2J\x1b[31mfine\r\n")
-    done = asked("--limit", "rig3090", "--db", zipped(tmp_path / "a.zip", {"a.json": json.dumps(one).encode()}))
+    done = run_verb("--limit", "rig3090", "--db", zipped(tmp_path / "a.zip", {"a.json": json.dumps(one).encode()}))
     assert "PYSEC-2026-1" in done.stdout and "\x1b" not in done.stdout
 
 
 def test_sarif_has_a_rule_an_advisory_and_a_result_a_finding(tmp_path: Path) -> None:
     path = tmp_path / "out.sarif"
-    (found,) = json.loads(asked("--limit", "rig3090", "--json", "--sarif", path).stdout)
+    (found,) = json.loads(run_verb("--limit", "rig3090", "--json", "--sarif", path).stdout)
     data = json.loads(path.read_text())
     (run,) = Sarif.model_validate(data).runs
     assert data["$schema"].endswith("sarif-2.1.0.json") and data["version"] == "2.1.0"
