@@ -131,7 +131,9 @@ class Bundler:
             except Unavailable as error:
                 problems.append(Problem(str(self.inventory), "--advisories", str(error)))
                 continue
-            counted["advisories"] += row.path not in brought
+            if row.path in brought:
+                problems.append(Problem(str(self.inventory), "--advisories", f"two files are named {path.name}"))
+            counted["advisories"] += 1
             brought[row.path] = row
         rows, suites, staged = list(brought.values()), list[Suite](), list[Path]()
         mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))

@@ -77,7 +77,9 @@ def audit(
     locks: dict[str, Lock] = {}
     parts: dict[str, tuple[list[Component], list[Gap], list[Path]]] = {}
     for name, rig in rigs.items():
-        lock = locks.setdefault(rig.inventory, Lock.load(layers(Path(rig.inventory), "locks")))
+        if rig.inventory not in locks:
+            locks[rig.inventory] = Lock.load(layers(Path(rig.inventory), "locks"))
+        lock = locks[rig.inventory]
         found, gaps = collect_components(rig, lock, known)
         if installed is not None and name in installed:
             system, packages = installed[name]

@@ -111,10 +111,10 @@ def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list
     for name, rows in {**groups, GPU_EXPORTER: rig.gpu_exporter}.items():
         found += _wheels(rows, f"host tools ({name})", lock, gaps)
     found += _engines(rig, lock, data, gaps)
-    found += _driver(rig, gaps)
+    found += _driver(rig, lock, gaps)
     for group, one in rig.container_groups.items():
-        if "toolkit" in group:
-            rows = tuple(one.packages.values())
+        rows = tuple(one.packages.values())
+        if "toolkit" in group and all(is_locked(row, lock) for row in rows):
             found.append(Component("", CONTAINER_TOOLKIT, locked_version(group, rows), f"locked packages of {group}"))
         gaps.append(Gap(f"{counted(len(one.packages), 'package')} of {group}", "no data name packages of this archive"))
     return list(dict.fromkeys(found)), list(dict.fromkeys(gaps))
@@ -154,10 +154,14 @@ def _engines(rig: Rig, lock: Lock, data: MaintainedData, gaps: list[Gap]) -> Ite
             gaps.append(Gap(f"image of engine {name}, except {serves}", "no data list the contents of this digest"))
 
 
-def _driver(rig: Rig, gaps: list[Gap]) -> Iterator[Component]:
+def _driver(rig: Rig, lock: Lock, gaps: list[Gap]) -> Iterator[Component]:
     if not rig.cards:
         return
-    versions = {system: locked_driver(rows) for system, rows in rig.driver_packages.items()}
+    versions = {
+        system: locked_driver(rows)
+        for system, rows in rig.driver_packages.items()
+        if all(is_locked(row, lock) for row in rows)
+    }
     for system, version in sorted(versions.items()):
         yield Component("", DRIVER, version, f"driver locked for {system}")
     if not versions:

@@ -142,12 +142,17 @@ def _packages(one: Any) -> Iterator[AffectedPackage]:
         if found and not ranges and not listed:
             ranges = (VersionRange((), readable=False),)
         # a list or ranges of an odd form must not look like "every version" or "no version"
-        if any(key in one and not isinstance(one[key], list) for key in ("ranges", "versions")):
+        if any(not _is_list(one.get(key, [])) for key in ("ranges", "versions")):
             ranges = (*ranges, VersionRange((), readable=False))
         yield AffectedPackage(ecosystem, normalize_name(ecosystem, package["name"]), ranges, listed, urgency)
     for each in found:
         if _is_git(each) and (name := repository_name(str(each.get("repo", "")))):
             yield AffectedPackage("GIT", name, (_range(each),), listed, urgency)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value is a list of a likely length: of a longer one the rest is not read."""
+    return isinstance(value, list) and len(value) <= MOST_PARTS
 
 
 def _is_git(one: Any) -> bool:

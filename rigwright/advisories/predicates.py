@@ -248,6 +248,8 @@ def _python_keeps_asserts(scene: PredicateScene, path: AccessPath, _: object) ->
     }
     bare = any(re.fullmatch(r"-[A-Za-z]*O+[A-Za-z]*", str(word)) for word in words[:launcher])
     optimised = bare or "PYTHONOPTIMIZE" in variables
+    if service.container and not optimised:
+        return PredicateAnswer(None, "the image may set PYTHONOPTIMIZE itself")
     return PredicateAnswer(not optimised, f"Python runs {'with' if optimised else 'without'} -O")
 
 

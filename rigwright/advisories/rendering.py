@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from rigwright.advisories.predicates import PredicateScene
+from rigwright.declaration.models import Missing
 from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import Service
 from rigwright.host.desired import desired
@@ -38,7 +39,7 @@ def render_scene(rig: Rig, lock: Lock) -> PredicateScene:
         for one in rig.instances:
             services[one.name] = one.kind.service(rig, one, made.installations[one.installed_as])
             units[one.name] = texts[one.name]
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StopIteration):
+    except (ArithmeticError, AttributeError, LookupError, Missing, StopIteration, TypeError, ValueError):
         # stand-ins for what is not locked lack what units are made of
         return PredicateScene(rig, lock)
     return PredicateScene(rig, lock, services, units)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
@@ -89,6 +89,7 @@ _PARSERS: dict[Scheme, Callable[[str], Any]] = {
 }
 
 
+@lru_cache(maxsize=1 << 16)
 def parse_version(scheme: Scheme, text: str) -> Any:
     """A version that compares in its ecosystem's order; None where the text is none.
 

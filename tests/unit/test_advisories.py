@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped
 from tests.unit.checkpoints import QWEN3_6, WHOLE, rows
+from tests.unit.samples import artefact
 
 DATA = load_maintained(ROOT / "catalog")
 Change = Callable[[PredicateScene], PredicateScene]
@@ -413,3 +415,26 @@ def test_packages_of_a_host_are_named_by_their_sources() -> None:
 def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
     problem = DataSource("db.zip", as_of, 1).problem(date(2026, 11, 28))
     assert word in problem and bool(word) == bool(problem)
+
+
+def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateScene]) -> None:
+    row = artefact(kind="deb", name="nvidia-utils", version="580.95.05-1", group="driver-debian-12")
+    rig = replace(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
+    locked, gaps = collect_components(rig, Lock({}, {"driver-debian-12": (row,)}), DATA)
+    assert "580.95.05" in [one.version for one in locked if one.name == "nvidia-driver"]
+    assert not [one for one in gaps if one.what == "NVIDIA driver"]
+    # a row that stands for one that is not locked
+    unlocked, gaps = collect_components(rig, Lock({}), DATA)
+    assert not [one for one in unlocked if one.name == "nvidia-driver"]
+    assert [one for one in gaps if one.what == "NVIDIA driver"]
+
+
+def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], scene: PredicateScene) -> None:
+    name = scene.rig.instances[0].name
+    container: Any = SimpleNamespace(command=scene.services[name].command, environment={}, by="podman")
+    contained = replace(scene, services={name: replace(scene.services[name], container=container)})
+    assert says(contained, {"python_keeps_asserts": True}) is None
+    # podman starts it without a network only where its command has that
+    assert says(contained, {"no_network": True}) is False
+    cut = replace(scene.services[name], container=container, command=("podman", "--network=none"))
+    assert says(replace(scene, services={name: cut}), {"no_network": True}) is True

@@ -141,6 +141,8 @@ def test_fields_of_an_unknown_form_are_left_out_one_by_one(change: dict[str, Any
         {"ranges": [{"type": "ECOSYSTEM", "events": [{"begun": "1"}]}]},
         {"ranges": "all of them"},
         {"versions": {"1": "2"}},
+        # longer than is read
+        {"versions": ["1.0"] * (osv.MOST_PARTS + 1)},
         # commits alone
         {"ranges": [{"type": "GIT", "repo": "https://example.org/a/b", "events": [{"introduced": "0"}]}]},
     ],

@@ -140,6 +140,14 @@ def test_a_bundle_takes_a_file_along_and_it_is_read_there(
         bundled_files(rig)
 
 
+def test_two_files_of_one_name_are_refused(maker: BundleWorld, export: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / export.name
+    other.write_bytes(b"{}")
+    lines = maker.refused("--advisories", str(export), "--advisories", str(other))
+    assert lines == [f"{maker.box.inventory}: --advisories: two files are named PyPI.zip"]
+
+
 def test_a_bundle_without_it_lets_it_go(maker: BundleWorld, export: Path) -> None:
     maker.bundled("--advisories", str(export))
     found = maker.bundled()
