@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -216,3 +218,13 @@ def test_check_counts_them_and_fails_for_none(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(counting, "audit", refuse)
     assert counting.count_advisories(rig) == {}
+
+
+@pytest.mark.skipif(not shutil.which("dpkg-query"), reason="dpkg-query is not here")
+def test_what_dpkg_query_prints_here_is_read_whole() -> None:
+    done = subprocess.run(["sh", "-c", verb.SCRIPT], capture_output=True, text=True, check=True)
+    release, _, rest = done.stdout.partition("\n")
+    packages, unreadable = verb.parse_packages(rest)
+    assert re.fullmatch(r"[a-z]+-[0-9.]+", release)
+    assert unreadable == 0 and {"dpkg", "libc6"} <= {one.name for one in packages}
+    assert {one.source for one in packages if one.name == "libc6"} == {"glibc"}
