@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from checks import SEVERITIES, Drift, Severity, plain
+from checks.advisories import count_advisories
 from checks.leave import leave
 from checks.look import Look, Seen
 from checks.results import SCHEMA, STATUS, Conforms, HostReport, Report, Result, Verdict, worst
@@ -162,6 +163,8 @@ class Frame:
         self.config, self.look = config, look
         self.gone: list[str] = []
         self.results: dict[str, list[Result]] = {}
+        self.advisories: dict[str, dict[str, int]] = {}
+        """Host -> advisories by state; of those of which no check was left out."""
         self.unleft: dict[str, str] = {}
         """Host -> why who watches it does not know what was found."""
 
@@ -236,6 +239,7 @@ class Frame:
             return
         self.gone = [name for name in self.look.hosts if self.look.gone(name)]
         if not (self.config.getoption("--only") or self.config.getoption("--severity")):
+            self.advisories = {name: count_advisories(self.look.hosts[name].rig) for name in self.results}
             self._leave()
         if self.gone:
             session.exitstatus = STATUS["not reached"]
@@ -251,14 +255,14 @@ class Frame:
         """Have each host that is declared to tell know what all checks have found of it."""
         for name, found in self.results.items():
             seen = self.look.hosts[name]
-            if why := leave(seen, _host_report(name, seen, found), time.time()):
+            if why := leave(seen, self._host_report(name, seen, found), time.time()):
                 self.unleft[name] = why
 
     def report(self) -> Report:
         """All that was found."""
         look = self.look
         hosts = [HostReport(name, "not reached", look.hosts[name].rig.digest, None, "", {}) for name in self.gone]
-        hosts += [_host_report(name, look.hosts[name], found) for name, found in self.results.items()]
+        hosts += [self._host_report(name, look.hosts[name], found) for name, found in self.results.items()]
         return Report(
             SCHEMA,
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(look.began)),
@@ -270,20 +274,21 @@ class Frame:
             sorted(hosts, key=lambda host: host.name),
         )
 
+    def _host_report(self, name: str, seen: Seen, found: list[Result]) -> HostReport:
+        try:
+            about = (seen.survey or Survey({})).read(ABOUT)
+        except Drift:
+            about = About("", None, {})
+        verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
+        versions = {plain(what): plain(version) for what, version in about.versions.items()}
+        counted = self.advisories.get(name, {})
+        clock = plain(about.clock)
+        return HostReport(name, verdict, seen.rig.digest, about.generation, clock, versions, found, counted)
+
 
 def _run(item: pytest.Item) -> None:
     item.session._setupstate.setup(item)
     item.runtest()
-
-
-def _host_report(name: str, seen: Seen, found: list[Result]) -> HostReport:
-    try:
-        about = (seen.survey or Survey({})).read(ABOUT)
-    except Drift:
-        about = About("", None, {})
-    verdict: Conforms = "not as declared" if any(result.verdict == "fail" for result in found) else "as declared"
-    versions = {plain(what): plain(version) for what, version in about.versions.items()}
-    return HostReport(name, verdict, seen.rig.digest, about.generation, plain(about.clock), versions, found)
 
 
 OUTCOMES: dict[Verdict, tuple[Literal["passed", "failed", "skipped"], Callable[[pytest.Item, Result], Any]]] = {

@@ -28,7 +28,7 @@ def leave(seen: Seen, report: HostReport, finished: float) -> str:
         return ""
     counts = Counter[str](one.verdict for one in report.checks)
     failed = [(one.id, one.severity, one.part) for one in report.checks if one.verdict == "fail"]
-    text = check_figures(finished, report.generation, counts, failed)
+    text = check_figures(finished, report.generation, counts, failed, report.advisories)
     try:
         answer = root.run(seen.target, f"set -- {shlex.quote(path)}; {WRITE}", text, LIMIT, whole=LIMIT)
     except root.Gone as error:

@@ -120,6 +120,10 @@ class Reporter(TerminalReporter):  # type: ignore[misc] # final, and made of the
             self._tw.write(f"{target}: ")
             self._tw.write("not what its rig says" if bad else "conforms", **{"red" if bad else "green": True})
             self._tw.write(f" ({counted['ok']} ok, {bad} failed, {counted['skip']} skipped)\n")
+            if advisories := self.frame.advisories.get(target):
+                states = ", ".join(f"{number} {state}" for state, number in advisories.items())
+                what = f"published advisories: {states} (`rigwright advisories` lists them)"
+                self._tw.line(self._filled(f"{target}: {what}", "  "))
         for target, why in self.frame.unleft.items():
             self._tw.line(f"{target}: who watches it is not told of this: {plain(why)}")
 

@@ -56,6 +56,8 @@ class HostReport:
     versions: dict[str, str]
     """What it runs: its system, kernel, systemd, and driver where there is one."""
     checks: list[Result] = field(default_factory=list)
+    advisories: dict[str, int] = field(default_factory=dict)
+    """State (open, unknown, closed) -> published advisories that cover it; empty where some checks were left out."""
 
 
 @dataclass(frozen=True)

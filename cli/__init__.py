@@ -28,6 +28,7 @@ PARTS = {
         "plan": "plan:plan",
         "render": "render:render",
         "patches": "patches:patches",
+        "advisories": "advisories:advisories",
         "ca": "ca:ca",
         "doctor": "doctor:doctor",
     },

@@ -31,7 +31,19 @@ from rigwright.problems import Invalid
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder with files that are already available.",
 )
-def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_dir: Path | None) -> None:
+@click.option(
+    "--advisories",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file for `rigwright advisories --db` to take along; repeatable.",
+)
+def bundle(
+    inventory: Path,
+    systems: tuple[str, ...],
+    output: Path | None,
+    from_dir: Path | None,
+    advisories: tuple[Path, ...],
+) -> None:
     """Bring together what the hosts of INVENTORY need from outside, for hosts that reach nothing.
 
     Sources, wheels and weights by the lock, and packages of each --system with all that they need. A rig whose key
@@ -46,7 +58,7 @@ def bundle(inventory: Path, systems: tuple[str, ...], output: Path | None, from_
     if not systems:
         raise click.UsageError("name the hosts' system with --system, such as --system debian-12")
     try:
-        bundler = Bundler(inventory, output, from_dir)
+        bundler = Bundler(inventory, output, from_dir, advisories)
     except (Invalid, Unusable) as error:
         raise click.ClickException(str(error)) from None
     try:

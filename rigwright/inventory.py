@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -43,8 +43,8 @@ from rigwright.monitoring.watched import read as read_watched
 from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
 from rigwright.problems import Invalid, Problem, said, shown
-from rigwright.supply.inputs import provisional
-from rigwright.supply.lock import Lock
+from rigwright.supply.inputs import STAND_IN, provisional
+from rigwright.supply.lock import Artefact, Lock
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -269,11 +269,16 @@ def load(data: Any) -> Rig:
     if problems:
         # what the names stand for, nobody knows; all else of the entry can be judged
         raise Invalid([*problems, *declared(str(inventory), name, entry, frozenset(KEYS)).problems])
-    if _MAKING.get() == "lock":
+    making_ = _MAKING.get()
+    if making_ == "lock":
         catalog = catalog.model_copy(update={"inputs": {}})
+    elif making_ == "audit":
+        # rows that are locked are held against their inputs as ever; stand-ins answer none
+        real = {name: one for name, one in catalog.inputs.items() if not _is_stand_in(lock.rows(name))}
+        catalog, making_ = catalog.model_copy(update={"inputs": real}), "lock"
     own = frozenset(KEYS)
     watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
-    name, entry, making_ = str(data["name"]), data["entry"], _MAKING.get()
+    name, entry = str(data["name"]), data["entry"]
     return parse(str(inventory), name, entry, catalog, lock, own, making=making_, watched=watched)
 
 
@@ -284,6 +289,7 @@ def making(what: Making) -> Iterator[None]:
     Args:
         what: `lock`: as if every input of their catalogue were locked. What such a rig says of its mirrors and names is
             right; hashes and sizes are nobody's. `bundle`: without their bundle, and whether they reach anything.
+            `audit`: as `lock`, but inputs that are locked keep their rows.
     """
     token = _MAKING.set(what)
     try:
@@ -315,8 +321,13 @@ def _refused(error: Invalid) -> list[Problem]:
     return []
 
 
+def _is_stand_in(rows: Sequence[Artefact]) -> bool:
+    """Whether rows are what `provisional` makes: their hash is nobody's."""
+    return all(row.sha256 == STAND_IN for row in rows)
+
+
 def _lock(folders: list[Path], catalog: Catalog) -> Lock:
-    if _MAKING.get() != "lock":
+    if _MAKING.get() not in ("lock", "audit"):
         return Lock.load(folders)
     lock = Lock({})
     for folder in folders:
@@ -324,4 +335,6 @@ def _lock(folders: list[Path], catalog: Catalog) -> Lock:
             readable = Lock.load([folder])
             lock = Lock(lock.artefacts | readable.artefacts, lock.groups | readable.groups)
     made = provisional(catalog.inputs)
+    if _MAKING.get() == "audit":
+        return Lock(made.artefacts | lock.artefacts, made.groups | lock.groups, lock.keys)
     return Lock(lock.artefacts | made.artefacts, lock.groups | made.groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from rigwright.file_lock import LockHeld, file_lock
 from rigwright.host.facts import packages as needed
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
-from rigwright.supply.bundle import INDEX, Row, listed, read, text
+from rigwright.supply.bundle import ADVISORIES, INDEX, Row, listed, read, text
 from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
@@ -46,6 +47,7 @@ FOLDERS = {
     "image": "images",
     "deb": "debs",
     "plugin": "plugins",
+    "advisories": ADVISORIES,
 }
 # What hosts are told by, too, where a channel is.
 DEFAULTS = Path(roles.__file__).with_name("weights") / "host/defaults.py"
@@ -54,7 +56,9 @@ DEFAULTS = Path(roles.__file__).with_name("weights") / "host/defaults.py"
 class Bundler:
     """Makes one bundle."""
 
-    def __init__(self, inventory: Path, output: Path | None, from_dir: Path | None) -> None:
+    def __init__(
+        self, inventory: Path, output: Path | None, from_dir: Path | None, advisories: tuple[Path, ...] = ()
+    ) -> None:
         """Read what is needed.
 
         Raises:
@@ -66,6 +70,7 @@ class Bundler:
             raise Unusable(f"{inventory}: no rigs: there is nothing to bundle")
         self.folder = output or self._declared()
         self.from_dir = from_dir
+        self.advisories = advisories
         self.session = web.session()
         self.index = Index(self.session, index_url())
         self.addresses = addresses(self.rigs)
@@ -112,6 +117,16 @@ class Bundler:
                 problems.append(Problem(str(self.inventory), str(what), str(error)))
                 continue
             counted[artefact.kind] += row.path not in brought
+            brought[row.path] = row
+        for path in self.advisories:
+            try:
+                row = self._advisories(path)
+            except Unavailable as error:
+                problems.append(Problem(str(self.inventory), "--advisories", str(error)))
+                continue
+            if row.path in brought:
+                problems.append(Problem(str(self.inventory), "--advisories", f"two files are named {path.name}"))
+            counted["advisories"] += 1
             brought[row.path] = row
         rows, suites, staged = list(brought.values()), list[Suite](), list[Path]()
         mirrors = tuple(dict.fromkeys(url for rig in self.rigs for url in rig.mirrors.get("apt", ())))
@@ -171,6 +186,17 @@ class Bundler:
             self._fetch(artefact, part, wanted, [f"{one} is another file" for one in given if one.exists()])
         part.replace(path)
         return row
+
+    def _advisories(self, path: Path) -> Row:
+        """Copy a file of advisories; its own records say its date."""
+        place = Path(ADVISORIES, re.sub(r"[^A-Za-z0-9._+~-]", "_", path.name).lstrip(".") or "advisories.json")
+        target = self.folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f"{target.name}.part")
+        shutil.copy2(path, part)  # of the tracker's file its time is its date
+        copied = web.hash_file(part, lambda done, total: None)
+        part.replace(target)
+        return Row(path=str(place), sha256=copied.sha256, size=copied.size)
 
     def _fetch(self, artefact: Artefact, part: Path, wanted: Content, failed: list[str]) -> None:
         for session, url, hub in self._addresses(artefact, failed):

@@ -26,7 +26,7 @@ from rigwright.supply.lock import Lock
 
 Refuse = Callable[[str, str], None]
 """Is told a key of the rig and what is wrong with it."""
-Making = Literal["", "lock", "bundle"]
+Making = Literal["", "lock", "bundle", "audit"]
 """What of a rig is only being made while it is loaded."""
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 DEPLOY_STARTED = "rigwright_deploy_started_seconds"
 CHECK_FINISHED = "rigwright_check_finished_seconds"
 CHECK_FAILED = "rigwright_check_failed"
+ADVISORIES = "rigwright_advisories"
 ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -30,7 +31,11 @@ def check_file(rig: Rig) -> str:
 
 
 def check_figures(
-    finished: float, generation: int | None, counts: Mapping[str, int], failed: Iterable[tuple[str, str, str]]
+    finished: float,
+    generation: int | None,
+    counts: Mapping[str, int],
+    failed: Iterable[tuple[str, str, str]],
+    advisories: Mapping[str, int] | None = None,
 ) -> str:
     """What the checks have found of a box, in Prometheus' text format.
 
@@ -39,6 +44,7 @@ def check_figures(
         generation: The one that is current there; None where that was not seen.
         counts: Verdict -> checks that came to it.
         failed: Identifier, severity and part of the host of each that does not hold.
+        advisories: State -> published advisories that cover the box; None or empty where they were not counted.
     """
     lines = [f"# TYPE {CHECK_FINISHED} gauge", f"{CHECK_FINISHED} {int(finished)}"]
     if generation is not None:
@@ -49,6 +55,9 @@ def check_figures(
     # one that is run of several parts of the same name would be told twice, and node exporter would tell nothing
     for check, level, part in sorted(set(failed)):
         lines.append(f"{CHECK_FAILED}{{{labels(check=check, level=level, part=part)}}} 1")
+    if advisories:
+        lines.append(f"# TYPE {ADVISORIES} gauge")
+        lines += [f"{ADVISORIES}{{{labels(state=state)}}} {number}" for state, number in sorted(advisories.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.monitoring.entry import Limits
-from rigwright.monitoring.figures import CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
+from rigwright.monitoring.figures import ADVISORIES, CHECK_FAILED, CHECK_FINISHED, DEPLOY_STARTED
 
 Severity = Literal["critical", "warning", "none"]
 DEAD_MAN = "Alive"
@@ -152,6 +152,13 @@ def alerts(limits: Limits) -> tuple[Alert, ...]:
             CHECK_FAILED + f'{{check="{BASELINE}"}} > 0',
             "warning",
             f"{BOX}: {{{{ $labels.part }}}} was slower than its baseline when it was measured last.",
+        ),
+        Alert(
+            # those that are open anyway are the operator's decision: the alert is about new ones
+            "AdvisoriesOpened",
+            f'max by (box) ({ADVISORIES}{{state="open"}}) > max by (box) ({ADVISORIES}{{state="open"}} offset 1d)',
+            "warning",
+            f"{BOX}: more published advisories are open than a day ago: {{{{ $value }}}}.",
         ),
         Alert(
             "VerdictStale",

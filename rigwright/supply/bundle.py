@@ -22,6 +22,8 @@ from rigwright.supply.lock import Artefact, seal
 from rigwright.types import Count, RelativePath, Sha256, System, Text
 
 INDEX = "bundle.json"
+ADVISORIES = "advisories"
+"""The folder of files of advisories (`rigwright advisories --db`), which no host is sent."""
 SCHEMA = 2
 LARGEST = 64 << 20  # bytes of an index; a row has some 200
 AGAIN = "recreate it with `rigwright bundle`"
@@ -141,6 +143,11 @@ class Bundle:
     def files(self, artefacts: Iterable[Artefact]) -> tuple[LocalFile, ...]:
         """The files with the bytes of artefacts that are all in it."""
         return tuple(file for artefact in artefacts if (file := self.find(artefact)))
+
+    def folder_files(self, folder: str) -> tuple[LocalFile, ...]:
+        """The files below a folder of it."""
+        rows = [row for row in self.rows if row.path.startswith(f"{folder}/")]
+        return tuple(self._file(row, row.path.rpartition("/")[2]) for row in rows)
 
     def packages(self, system: str) -> Packages:
         """The archives of a system; none where the bundle has no packages for it."""

@@ -21,6 +21,8 @@ from rigwright.types import CatalogName, Day, FileName, Name, Pattern, PythonRel
 
 # A source: the hub that weights are published on. Mirrors of that name are its endpoints.
 HUB = "hub"
+# The hash of a row that stands for an input that is not locked: nobody's.
+STAND_IN = "0" * 64
 # Kinds of input that become a group of rows.
 GROUPED = ("wheel", "conda", "deb", "image")
 # What inputs of some kinds alone have.
@@ -240,7 +242,7 @@ class Input(Frozen):
             repository=self.repository,
             selection=self.selection if self.many or self.kind == "conda" else None,
             file=file,
-            sha256="0" * 64,
+            sha256=STAND_IN,
             size=1,
             sources=sources,
         )

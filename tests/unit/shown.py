@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -22,11 +24,13 @@ from checks import Drift, frame, test_base
 from checks.report import Reporter
 from checks.survey.accounts import User
 from cli import bench_speed, state
+from cli.advisories import tell_finding
 from cli.output import say
 from cli.plan import Planned, _show
 from cli.status_lines import Row, Status, lines, table
 from cli.tables import paragraph
 from cli.variants import variants
+from rigwright.advisories.audit import audit
 from rigwright.host.deploy_lock import Holder
 from rigwright.host.desired import desired
 from rigwright.host.plan import plan
@@ -36,6 +40,7 @@ from rigwright.patches import patch as patches
 from rigwright.plugins.verdict import verdict
 from rigwright.serving.live import Kept, Served
 from tests.shown import PAGES, stale
+from tests.unit import shipped
 from tests.unit.plugin_samples import DOCTOR
 from tests.unit.samples import facts
 from tests.unit.test_baseline import FINGERPRINT
@@ -153,6 +158,16 @@ def _variants() -> str:
         return printed()
 
 
+def _advisories() -> str:
+    with TemporaryDirectory() as folder, terminal() as printed:
+        rigs = shipped.rigs("rig3090", Path(folder))
+        made = audit({"rig3090": rigs["rig3090"]})
+        found = {one.advisory: one for one in made[0].findings}
+        for name in ("PYSEC-2026-4199", "CVE-2026-114051", "PYSEC-2026-3408", "CVE-2026-114053"):
+            tell_finding(found[name])
+        return printed()
+
+
 MADE: dict[str, Callable[[], str]] = {
     "plan": _plan,
     "rolled-back": _rolled_back,
@@ -162,6 +177,7 @@ MADE: dict[str, Callable[[], str]] = {
     "patch": _patch,
     "doctor": _doctor,
     "variants": _variants,
+    "advisories": _advisories,
 }
 
 

@@ -35,6 +35,12 @@ def test_what_was_found_is_told_with_when_and_of_what() -> None:
     assert "rigwright_generation" not in check_figures(1.0, None, {}, [])
 
 
+def test_advisories_are_a_figure_a_state_where_they_were_counted() -> None:
+    text = check_figures(1.0, None, {}, [], {"open": 2, "closed": 5})
+    assert text.splitlines()[-2:] == ['rigwright_advisories{state="closed"} 5', 'rigwright_advisories{state="open"} 2']
+    assert "advisories" not in check_figures(1.0, None, {}, [], {}) + check_figures(1.0, None, {}, [])
+
+
 def test_a_part_of_any_name_is_one_label() -> None:
     text = check_figures(1.0, None, {}, [("S01", "high", HOSTILE)])
     assert len([line for line in text.splitlines() if not line.startswith("#")]) == 2

@@ -142,6 +142,14 @@ CASES = [
         {"box": "b", "check": "J01", "level": "low", "part": "chat"},
     ),
     Case(
+        "AdvisoriesOpened",
+        {'rigwright_advisories{box="b",state="open"}': "1x1450 3x600"},
+        "b: more published advisories are open than a day ago: 3.",
+        {'rigwright_advisories{box="b",state="open"}': "3x2100"},
+        {"box": "b"},
+        "26h",
+    ),
+    Case(
         "VerdictStale",
         {NODE: "1x2000"},
         "b was not looked at by `rigwright check` for 26 hours.",

@@ -1,0 +1,208 @@
+"""`rigwright advisories`: which published advisories are open on the rigs of an inventory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import date, datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
+from cli.ending import leave
+from cli.tables import paragraph, say, show
+from cli.written import put
+from rigwright.advisories.assessment import STATES, AdvisoryFinding, Assessment, DataSource
+from rigwright.advisories.audit import UnreadableData, audit
+from rigwright.advisories.components import QUERY, HostPackage, parse_packages
+from rigwright.advisories.osv import FEW
+from rigwright.declaration.rig import Rig
+from rigwright.inventory import making
+from rigwright.problems import Invalid, counted
+from rigwright.supply.answers import UNLOCKED
+
+if TYPE_CHECKING:
+    from checks.looking import Box
+
+# One line with the release, then a line a package. 16 MiB are ten times what a full desktop prints.
+SCRIPT = f". /etc/os-release && echo \"$ID-$VERSION_ID\" && dpkg-query --show --showformat='{QUERY}'"
+MOST = 16 << 20
+LIMIT_SECONDS = 60.0
+RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+
+
+@click.command()
+@INVENTORY
+@LIMIT
+@click.option(
+    "--db",
+    "paths",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="An OSV export (zip, folder, JSON lines, one record) or Debian's tracker as JSON; repeatable.",
+)
+@click.option("--installed", is_flag=True, help="Also read the hosts' installed packages, over SSH.")
+@click.option("--fail-on", type=Word(("open", "unknown")), help="Exit status 1 on an open, or also an unknown, one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--sarif", type=click.Path(dir_okay=False), help="Also write SARIF 2.1.0 to this file.")
+def advisories(
+    inventory: str,
+    limit: str | None,
+    paths: tuple[Path, ...],
+    installed: bool,
+    fail_on: str | None,
+    as_json: bool,
+    sarif: str | None,
+) -> None:
+    """Which published advisories cover what the rigs of INVENTORY are made of, and whether each is open there.
+
+    Open: through which listener, with or without a key. Closed: by which option, sandbox, gateway rule or absent
+    feature. Unknown: data are missing. Shipped data are about vLLM, llama.cpp and NVIDIA's bulletins; --db, or a file
+    in the rig's bundle, is about all other packages. No host is contacted without --installed.
+    Exit status 1: by --fail-on alone. 2: the inventory or a file is refused. 3: a host was not reached.
+    Example: rigwright advisories ~/boxes/rig.py --db PyPI.zip --fail-on open
+    """
+    found: dict[str, tuple[str, tuple[HostPackage, ...]]] | None = None
+    gone: Mapping[str, str] = {}
+    if installed:
+        rigs, found, gone = _of_hosts(inventory, limit)
+    else:
+        rigs = _declared_rigs(inventory, limit)
+    try:
+        made = audit(rigs, paths, found)
+    except (Invalid, UnreadableData) as error:
+        raise click.ClickException(str(error)) from None
+    today = datetime.now(timezone.utc).date()
+    if sarif:
+        from rigwright.advisories.sarif import render_sarif
+
+        put(sarif, render_sarif(made, metadata.version("rigwright")))
+    if as_json:
+        click.echo(json.dumps([_as_data(one, today) for one in made], indent=2))
+    else:
+        _show(made, today)
+    leave(gone)
+    sys.exit(1 if is_failing(made, fail_on) else 0)
+
+
+def is_failing(made: Iterable[Assessment], fail_on: str | None) -> bool:
+    """Whether assessments are worse than `--fail-on` allows: what no data cover is unknown, too."""
+    made = tuple(made)
+    is_open = any(one.count("open") for one in made)
+    return fail_on is not None and (
+        is_open or (fail_on == "unknown" and any(one.count("unknown") or one.gaps for one in made))
+    )
+
+
+def _declared_rigs(inventory: str, limit: str | None) -> dict[str, Rig]:
+    """The rigs of an inventory; where something is not locked, with stand-ins for that alone."""
+
+    def read() -> dict[str, Rig]:
+        return {name: rig_of(name, data.get("rig")) for name, data in named(inventory, limit).items()}
+
+    try:
+        return read()
+    except click.ClickException as error:
+        if not all(f" {UNLOCKED}: " in line for line in error.message.splitlines()):
+            raise
+    with making("audit"):
+        return read()
+
+
+def _of_hosts(
+    inventory: str, limit: str | None
+) -> tuple[dict[str, Rig], dict[str, tuple[str, tuple[HostPackage, ...]]], Mapping[str, str]]:
+    """Rigs, what is installed on the hosts that answer, and the hosts out of reach."""
+    from checks.looking import boxes, each
+
+    found, gone = boxes(inventory, limit)
+    read = dict(zip((one.name for one in found), each(found, _packages), strict=True))
+    return {one.name: one.rig for one in found}, {name: one for name, one in read.items() if one}, gone
+
+
+def _packages(box: Box) -> tuple[str, tuple[HostPackage, ...]] | None:
+    """A host's release and packages; None where it does not print them."""
+    from roles import root
+
+    try:
+        answer = root.run(box.target, SCRIPT, limit=LIMIT_SECONDS, whole=LIMIT_SECONDS, most=MOST)
+    except root.Gone as error:
+        say(f"{box.name}: packages of the host were not read: {error}", err=True)
+        return None
+    first, _, rest = answer.out.decode(errors="replace").partition("\n")
+    packages, unreadable = parse_packages(rest)
+    if answer.status or first not in RELEASES or not packages or unreadable:
+        what = f"{counted(unreadable, 'line')} of dpkg-query cannot be read" if unreadable else "no list of packages"
+        say(f"{box.name}: packages of the host were not read: {what}", err=True)
+        return None
+    return first, packages
+
+
+def _as_data(one: Assessment, today: date) -> dict[str, Any]:
+    sources = [
+        {
+            "origin": source.origin,
+            "as_of": source.as_of.isoformat() if source.as_of else None,
+            "records": source.total,
+            "unreadable": list(source.unreadable),
+            "problem": source.problem(today),
+        }
+        for source in one.sources
+    ]
+    return {
+        "rig": one.rig,
+        **{state: one.count(state) for state in STATES},
+        "advisories": [asdict(finding) for finding in one.findings],
+        "not_covered": [asdict(gap) for gap in one.gaps],
+        "data": sources,
+    }
+
+
+def _show(made: list[Assessment], today: date) -> None:
+    for one in made:
+        counts = ", ".join(f"{one.count(state)} {state}" for state in STATES)
+        click.echo(f"{one.rig}: {counts}")
+        for finding in one.findings:
+            tell_finding(finding)
+        for gap in one.gaps:
+            paragraph(f"{gap.what}: {gap.why}", lead="  unknown  ")
+        click.echo()
+    rows: list[tuple[str, ...]] = [
+        (one.rig, *(str(one.count(state)) for state in STATES), str(len(one.gaps))) for one in made
+    ]
+    show(("rig", *STATES, "parts without data"), rows)
+    for source in dict.fromkeys(source for one in made for source in one.sources):
+        _tell_source(source, today)
+
+
+def tell_finding(finding: AdvisoryFinding) -> None:
+    """Print an advisory: its state, and for each way to it whether that is open and why."""
+    lead = f"  {finding.state:<7}  "
+    paragraph(f"{finding.advisory}  {finding.component} {finding.version}, {finding.place}", lead=lead)
+    indent = " " * len(lead)
+    if finding.summary:
+        paragraph(finding.summary, lead=indent)
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for path in finding.paths:
+        grouped.setdefault((path.state, path.reason), []).append(path.path)
+    for (state, reason), names in grouped.items():
+        through = "; ".join(filter(None, names))
+        paragraph(f"{f'{through}: ' if through else ''}{state}: {reason}", lead=f"{indent}- ")
+    if finding.note and finding.state == "open":
+        paragraph(finding.note, lead=indent)
+
+
+def _tell_source(source: DataSource, today: date) -> None:
+    age = f"of {source.as_of}" if source.as_of else "without a date"
+    say(f"{source.origin}: {counted(source.total, 'record')}, {age}")
+    if problem := source.problem(today):
+        say(f"{source.origin} {problem}")
+    if source.unreadable:
+        say(f"{source.origin}: {counted(len(source.unreadable), 'unreadable record')}:")
+        for line in source.unreadable[:FEW]:
+            say(f"  {line}")

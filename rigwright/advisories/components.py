@@ -1,0 +1,192 @@
+"""The components of a rig that advisories name: locked packages, engines, images, the driver, packages of its host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from packaging.utils import canonicalize_name
+
+from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
+from rigwright.debs.versions import locked_version
+from rigwright.declaration.rig import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS, Instance, Rig
+from rigwright.nvidia.packages.versions import driver_of, locked_driver
+from rigwright.problems import counted
+from rigwright.supply.lock import Artefact, Lock
+
+# Where llama.cpp's advisories place their ranges.
+REPOSITORY = "github.com/ggml-org/llama.cpp"
+# Source packages of a host that are read: a Debian desktop has some 1500, and the archive some 35,000.
+MOST_PACKAGES = 50_000
+# What dpkg-query prints, one package a line (dpkg-query(1), --showformat).
+QUERY = "${db:Status-Status}\\t${Package}\\t${source:Package}\\t${source:Version}\\t${Version}\\n"
+_LINE = re.compile(
+    r"([a-z-]{1,40})\t([a-z0-9][a-z0-9+.-]{0,99})\t([a-z0-9][a-z0-9+.-]{0,99})"
+    r"\t([0-9A-Za-z.+~:-]{1,128})\t([0-9A-Za-z.+~:-]{1,128})"
+)
+_DRIVER_PACKAGE = re.compile(r"(?:lib)?nvidia-(?:kernel|driver|compute|utils|dkms|headless|modprobe)[a-z0-9.-]*")
+
+
+@dataclass(frozen=True)
+class Component:
+    """One thing of a rig that an advisory may be about."""
+
+    ecosystem: str
+    """OSV's name of its index, such as `PyPI` or `Debian:12`; `GIT` for llama.cpp, empty for NVIDIA's own."""
+    name: str
+    version: str
+    """Empty where nothing says it."""
+    place: str
+    """Where it is, for people: `environment vllm`, `host tools`, `packages of the host`."""
+    instances: tuple[Instance, ...] = field(default=(), compare=False)
+    """Those that run it."""
+
+    @property
+    def key(self) -> str:
+        """As the maintained data name it."""
+        return f"{self.ecosystem}:{self.name}" if self.ecosystem not in ("", "GIT") else self.name
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version or '(version unknown)'}"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A part of a rig of which no data say which advisories cover it."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class HostPackage:
+    """One installed package of a host, by its source package: advisories name those."""
+
+    name: str
+    source: str
+    source_version: str
+    version: str
+
+
+def parse_packages(text: str) -> tuple[tuple[HostPackage, ...], int]:
+    """What `dpkg-query --show --showformat=QUERY` printed: installed packages, and the number of unreadable lines."""
+    found: list[HostPackage] = []
+    unreadable = 0
+    for line in text.splitlines():
+        matched = _LINE.fullmatch(line)
+        if matched is None or len(found) >= MOST_PACKAGES:
+            unreadable += bool(line.strip())
+        elif matched[1] == "installed":
+            found.append(HostPackage(*matched.groups()[1:]))
+    return tuple(found), unreadable
+
+
+def is_locked(row: Artefact, lock: Lock) -> bool:
+    """Whether a row is of the lock itself, not a stand-in for an input that is not locked yet."""
+    return row in lock.rows(row.group or row.name)
+
+
+def collect_components(rig: Rig, lock: Lock, data: MaintainedData) -> tuple[list[Component], list[Gap]]:
+    """What of a rig is locked, by the names that advisories have for it, and what cannot be named.
+
+    Args:
+        rig: The rig.
+        lock: What its inventory has locked; rows that a rig has beyond it are stand-ins and are no components.
+        data: Maintained data, for the builds of llama.cpp.
+    """
+    found: list[Component] = []
+    gaps: list[Gap] = []
+    for env in rig.envs:
+        users = tuple(one for one in rig.instances if one.env == env.name)
+        found += _wheels(env.packages, f"environment {env.name}", lock, gaps, users)
+        found += _wheels([one.row for one in env.plugins], f"plugins of {env.name}", lock, gaps, users)
+        python = [row for row in env.python if is_locked(row, lock)]
+        what = f"{counted(len(python), 'conda package')} of environment {env.name}"
+        if python:
+            gaps.append(Gap(what, "OSV has no records of conda packages"))
+        else:
+            gaps.append(Gap(f"Python of environment {env.name}", "it is not locked"))
+    groups = {TOOLS: rig.tools, CUDA: rig.cuda, HUB_CLIENT: rig.hub_client, INSTALLERS: rig.installers}
+    for name, rows in {**groups, GPU_EXPORTER: rig.gpu_exporter}.items():
+        found += _wheels(rows, f"host tools ({name})", lock, gaps)
+    found += _engines(rig, lock, data, gaps)
+    found += _driver(rig, lock, gaps)
+    for group, one in rig.container_groups.items():
+        rows = tuple(one.packages.values())
+        if "toolkit" in group and all(is_locked(row, lock) for row in rows):
+            found.append(Component("", CONTAINER_TOOLKIT, locked_version(group, rows), f"locked packages of {group}"))
+        gaps.append(Gap(f"{counted(len(one.packages), 'package')} of {group}", "no data name packages of this archive"))
+    return list(dict.fromkeys(found)), list(dict.fromkeys(gaps))
+
+
+def _wheels(
+    rows: Iterable[Artefact], place: str, lock: Lock, gaps: list[Gap], users: tuple[Instance, ...] = ()
+) -> Iterator[Component]:
+    for row in rows:
+        if row.kind not in ("wheel", "plugin"):
+            continue
+        if is_locked(row, lock):
+            yield Component("PyPI", str(canonicalize_name(row.name)), row.version, place, users)
+        else:
+            gaps.append(Gap(f"{place}: {row.name}", "it is not locked"))
+
+
+def _engines(rig: Rig, lock: Lock, data: MaintainedData, gaps: list[Gap]) -> Iterator[Component]:
+    """Engines that are installed by themselves."""
+    for name, engine in rig.engines.items():
+        users = tuple(one for one in rig.instances if one.engine_name == name and one.env is None)
+        rows = rig.engine_artefacts.get(name, ())
+        commit = getattr(engine, "commit", None)
+        for row in rows:
+            if row.kind == "source" and is_locked(row, lock):
+                yield Component("PyPI", str(canonicalize_name(row.name)), row.version, f"source of {name}", users)
+                if isinstance(commit, str):
+                    # a commit compares with no range: it only equals one that an advisory lists
+                    version = f"b{data.builds[commit]}" if commit in data.builds else commit
+                    yield Component("GIT", REPOSITORY, version, f"engine {name}", users)
+                    yield Component("", LLAMA_CPP, version, f"engine {name}", users)
+            elif row.kind == "source":
+                gaps.append(Gap(f"engine {name}", "it is not locked"))
+        if serves := getattr(engine, "serves", None):
+            # the catalogue says which engine is in the image, and no data say what else is
+            yield Component("PyPI", str(serves), str(getattr(engine, "version", "")), f"image of {name}", users)
+            gaps.append(Gap(f"image of engine {name}, except {serves}", "no data list the contents of this digest"))
+
+
+def _driver(rig: Rig, lock: Lock, gaps: list[Gap]) -> Iterator[Component]:
+    if not rig.cards:
+        return
+    versions = {
+        system: locked_driver(rows)
+        for system, rows in rig.driver_packages.items()
+        if all(is_locked(row, lock) for row in rows)
+    }
+    for system, version in sorted(versions.items()):
+        yield Component("", DRIVER, version, f"driver locked for {system}")
+    if not versions:
+        gaps.append(Gap("NVIDIA driver", "its version is not locked, and no host was asked"))
+
+
+def collect_host_components(packages: Iterable[HostPackage], system: str, *, driver_known: bool) -> list[Component]:
+    """The components of a host's installed packages.
+
+    Args:
+        packages: What is installed.
+        system: The host's release, such as debian-12.
+        driver_known: Whether the driver's version is known by the lock.
+    """
+    name, _, release = system.partition("-")
+    ecosystem = f"{name.capitalize()}:{release}"
+    sources: set[tuple[str, str]] = set()
+    drivers: set[str] = set()
+    for one in packages:
+        # signed kernels have a source package of their own, and advisories name the one that they are made of
+        signed = one.source.startswith("linux-signed")
+        sources.add(("linux", one.version) if signed else (one.source, one.source_version))
+        if _DRIVER_PACKAGE.fullmatch(one.name) and (version := driver_of(one.version)):
+            drivers.add(version)
+    found = [Component(ecosystem, source, version, "packages of the host") for source, version in sorted(sources)]
+    if not driver_known:
+        found += [Component("", DRIVER, version, "driver of the host") for version in sorted(drivers)]
+    return found

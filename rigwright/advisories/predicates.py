@@ -1,0 +1,294 @@
+"""Predicates over a rig, its lock and its rendered units: each closes a way to a fault, or says why it cannot tell.
+
+The set is closed: data name these functions and nothing else. A predicate answers True only from what the rig declares
+and the lock proves; where that is missing it answers None, and the advisory is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from rigwright.advisories.bindings import PredicateKeys
+from rigwright.advisories.components import is_locked
+from rigwright.advisories.gateway_fields import is_refused_field
+from rigwright.advisories.versions import parse_version
+from rigwright.declaration.models import Missing
+from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines.kind import Service
+from rigwright.engines.request import ONE_TOKEN
+from rigwright.gateway.entry import ListenerEntry
+from rigwright.supply.lock import Lock
+from rigwright.weights.checkpoint import Checkpoint, checkpoint
+
+# Paths that every gateway answers itself (templates/gateway/gateway.lua, GOTTEN).
+GATEWAY_OWN = ("/v1/models", "/health", "/metrics")
+# Part of a model that is the checkpoint itself (rigwright/engines/vllm/model.py).
+MODEL = "model"
+# Keys of config.json by which models accept video and images (transformers' composite configs).
+VIDEO_KEYS = re.compile(r"video.*(token|config)|(token|config).*video")
+IMAGE_KEYS = ("vision_config", "vision_tower_config", "image_token_id", "image_token_index")
+# Options by which vLLM leaves out what sees.
+BLIND = ("language-model-only",)
+_OPTION = re.compile(r"--([A-Za-z0-9][A-Za-z0-9_-]*)(?:[=.].*)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class PredicateAnswer:
+    """What a predicate says: True, False or None for unknown, and why."""
+
+    holds: bool | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class AccessPath:
+    """One way by which requests reach an instance: a listener of the gateway, or its own port."""
+
+    instance: Instance
+    name: str = ""
+    """The gateway's listener; empty for the instance's own port."""
+    listener: ListenerEntry | None = None
+    version: str = ""
+    """The engine's; empty where it is not locked."""
+
+    def __str__(self) -> str:
+        if self.listener is None:
+            return f"{self.instance.name} on 127.0.0.1:{self.instance.port}, with its key"
+        key = "with a key" if self.listener.keys else "without a key"
+        return f"gateway {self.name} on {', '.join(self.listener.addresses)}, {key}"
+
+
+@dataclass(frozen=True)
+class PredicateScene:
+    """What predicates look at."""
+
+    rig: Rig
+    lock: Lock
+    """What the inventory has locked, without stand-ins."""
+    services: Mapping[str, Service] = field(default_factory=dict)
+    """Instance -> how it is run; none for an instance that cannot be rendered."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Instance -> the text of its unit, likewise."""
+
+    @cached_property
+    def opened(self) -> frozenset[str]:
+        """Paths that the gateway passes on, whatever the model."""
+        return frozenset(f"/v1/{path}" for offer in self.rig.offers for path in offer.paths)
+
+    def words(self, instance: Instance) -> tuple[str, ...] | None:
+        """The engine's command line; None where it is not known."""
+        service = self.services.get(instance.name)
+        if service is None:
+            return None
+        return service.container.command if service.container else service.command
+
+    def options(self, instance: Instance) -> frozenset[str] | None:
+        """Names of the options on it; None where a plugin's launcher may add others."""
+        words = self.words(instance)
+        if words is None or any(plugin.keys.launcher for plugin in instance.plugins):
+            return None
+        return frozenset(found[1].replace("_", "-") for word in words if (found := _OPTION.fullmatch(str(word))))
+
+    def checkpoint(self, instance: Instance) -> Checkpoint | None:
+        """The model's folder as it is locked; None for a model in another form, or one that is not locked."""
+        part = next((one for one in instance.parts if one.option == MODEL), None)
+        if part is None or not all(is_locked(row, self.lock) for row in part.files):
+            return None
+        try:
+            return checkpoint(part.files)
+        except Missing:
+            return None
+
+
+def access_paths(rig: Rig, instance: Instance, version: str = "") -> list[AccessPath]:
+    """Every way by which requests reach an instance whose engine has a version."""
+    names = {offer.name for offer in rig.offers if instance in offer.instances}
+    gateway = rig.gateway
+    doors = [
+        AccessPath(instance, name, listener, version)
+        for name, listener in (gateway.listeners.items() if gateway else ())
+        if gateway and any(gateway.offers(listener, model) for model in names)
+    ]
+    return [*doors, AccessPath(instance, version=version)]
+
+
+def _flag_absent(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
+    options = scene.options(path.instance)
+    if options is None:
+        return PredicateAnswer(None, "the engine's options are not known")
+    return PredicateAnswer(name not in options, f"--{name} is {'set' if name in options else 'not set'}")
+
+
+def _flag_set(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
+    absent = _flag_absent(scene, path, name)
+    return PredicateAnswer(None if absent.holds is None else not absent.holds, absent.reason)
+
+
+def _flag_is(scene: PredicateScene, path: AccessPath, wanted: tuple[str, str]) -> PredicateAnswer:
+    options, words = scene.options(path.instance), scene.words(path.instance)
+    if options is None or words is None:
+        return PredicateAnswer(None, "the engine's options are not known")
+    name, value = wanted
+    pairs = [(str(one), str(other)) for one, other in pairwise(words)]
+    values = {other for one, other in pairs if one.replace("_", "-") == f"--{name}"}
+    values |= {str(one).partition("=")[2] for one in words if str(one).replace("_", "-").startswith(f"--{name}=")}
+    return PredicateAnswer(values == {value}, f"--{name} is {', '.join(sorted(values)) or 'not set'}")
+
+
+def _answers_completions(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
+    service = scene.services.get(path.instance.name)
+    if service is None:
+        return PredicateAnswer(None, "the instance's unit is not known")
+    answers = service.ready.path == ONE_TOKEN.path
+    return PredicateAnswer(answers, f"it is ready once it {'answers a completion' if answers else 'runs'}")
+
+
+def _build_option_off(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
+    options = getattr(path.instance.engine, "options", None)
+    if not isinstance(options, Mapping):
+        return PredicateAnswer(None, "the engine's build options are not known")
+    value = str(options.get(name, "OFF"))
+    return PredicateAnswer(value.upper() in ("OFF", "0", "FALSE", "NO", "N"), f"it is compiled with {name}={value}")
+
+
+def _gateway_closes_path(scene: PredicateScene, path: AccessPath, api_path: str) -> PredicateAnswer:
+    if path.listener is None:
+        return PredicateAnswer(False, "its own port has every path of the engine")
+    is_open = api_path in scene.opened or api_path in GATEWAY_OWN
+    return PredicateAnswer(not is_open, f"the gateway {'opens' if is_open else 'has no path'} {api_path}")
+
+
+def _gateway_refuses_field(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
+    if path.listener is None or scene.rig.gateway is None:
+        return PredicateAnswer(False, "its own port takes every field")
+    refused = is_refused_field(scene.rig.gateway, name)
+    if refused is None:
+        return PredicateAnswer(None, f"the gateway's table of fields does not know {name}")
+    return PredicateAnswer(refused, f"the gateway {'refuses' if refused else 'accepts'} {name}")
+
+
+def _no_network(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
+    unit, service = scene.units.get(path.instance.name), scene.services.get(path.instance.name)
+    if unit is None or service is None:
+        return PredicateAnswer(None, "the instance's unit is not known")
+    if service.container is None:
+        cut = "PrivateNetwork=yes" in unit.splitlines()
+        return PredicateAnswer(cut, f"its unit has {'PrivateNetwork=yes' if cut else 'a network'}")
+    if service.container.by == "podman":
+        cut = "--network=none" in service.command
+        return PredicateAnswer(cut, f"its container has {'no network' if cut else 'a network'}")
+    return PredicateAnswer(None, "of a container by crun the network is decided on the host")
+
+
+def _locked_folder(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
+    files = path.instance.weights
+    if not files or not all(is_locked(row, scene.lock) for row in files):
+        return PredicateAnswer(None, "the model is not locked")
+    words = scene.words(path.instance)
+    if words is None:
+        return PredicateAnswer(None, "the engine's options are not known")
+    folder = f"{scene.rig.roots.models}/{files[0].weight_folder}"
+    local = any(str(word) == folder or str(word).startswith(f"{folder}/") for word in words)
+    return PredicateAnswer(
+        local, "the lock has every file of the model" if local else "the model is not a local folder"
+    )
+
+
+def _accepts(
+    scene: PredicateScene, path: AccessPath, what: str, has: Callable[[Mapping[str, Any]], bool]
+) -> PredicateAnswer:
+    options = scene.options(path.instance)
+    if options is not None and any(name in options for name in BLIND):
+        return PredicateAnswer(True, f"--{BLIND[0]}: the model accepts no {what}")
+    model = scene.checkpoint(path.instance)
+    if model is None:
+        return PredicateAnswer(None, f"the lock does not say whether the model accepts {what}")
+    accepts = has(model.config)
+    return PredicateAnswer(not accepts, f"the model accepts {what if accepts else f'no {what}'}")
+
+
+def _no_video_model(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
+    # a model that sees without a word about video may still take frames: only one without any sight takes none
+    return _accepts(
+        scene,
+        path,
+        "video",
+        lambda config: any(VIDEO_KEYS.search(str(key)) for key in config) or any(key in config for key in IMAGE_KEYS),
+    )
+
+
+def _no_image_model(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
+    return _accepts(scene, path, "images", lambda config: any(key in config for key in IMAGE_KEYS))
+
+
+def _model_architecture_not(scene: PredicateScene, path: AccessPath, names: tuple[str, ...]) -> PredicateAnswer:
+    model = scene.checkpoint(path.instance)
+    if model is None or not model.architectures:
+        return PredicateAnswer(None, "the lock does not say the model's architecture")
+    mine = ", ".join(model.architectures)
+    return PredicateAnswer(not {*names} & {*model.architectures}, f"the model's architecture is {mine}")
+
+
+def _python_keeps_asserts(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:
+    words, service = scene.words(path.instance), scene.services.get(path.instance.name)
+    if words is None or service is None:
+        return PredicateAnswer(None, "the engine's command line is not known")
+    launcher = next((at for at, word in enumerate(words) if str(word).endswith(".py")), len(words))
+    variables = {
+        **service.environment,
+        **service.private,
+        **(service.container.environment if service.container else {}),
+    }
+    bare = any(re.fullmatch(r"-[A-Za-z]*O+[A-Za-z]*", str(word)) for word in words[:launcher])
+    optimised = bare or "PYTHONOPTIMIZE" in variables
+    if service.container and not optimised:
+        return PredicateAnswer(None, "the image may set PYTHONOPTIMIZE itself")
+    return PredicateAnswer(not optimised, f"Python runs {'with' if optimised else 'without'} -O")
+
+
+def _package_absent(scene: PredicateScene, path: AccessPath, name: str) -> PredicateAnswer:
+    env = next((one for one in scene.rig.envs if one.name == path.instance.env), None)
+    if env is None or not env.packages or not all(is_locked(row, scene.lock) for row in env.packages):
+        return PredicateAnswer(None, "the environment's packages are not locked")
+    there = canonicalize_name(name) in {canonicalize_name(row.name) for row in env.packages}
+    return PredicateAnswer(not there, f"the environment has {'the' if there else 'no'} package {name}")
+
+
+def _code_absent(scene: PredicateScene, path: AccessPath, versions: tuple[str, ...]) -> PredicateAnswer:
+    if not path.version:
+        return PredicateAnswer(None, "the engine's version is not known")
+    own = parse_version("pep440", path.version)
+    if own is None or all(parse_version("pep440", one) != own for one in versions):
+        return PredicateAnswer(None, f"whether version {path.version} has the code in question was not read")
+    return PredicateAnswer(True, f"version {path.version} lacks the code in question")
+
+
+PREDICATES: Mapping[str, Callable[[PredicateScene, AccessPath, Any], PredicateAnswer]] = {
+    "flag_absent": _flag_absent,
+    "flag_set": _flag_set,
+    "gateway_closes_path": _gateway_closes_path,
+    "gateway_refuses_field": _gateway_refuses_field,
+    "no_network": _no_network,
+    "locked_folder": _locked_folder,
+    "no_video_model": _no_video_model,
+    "no_image_model": _no_image_model,
+    "model_architecture_not": _model_architecture_not,
+    "python_keeps_asserts": _python_keeps_asserts,
+    "package_absent": _package_absent,
+    "code_absent": _code_absent,
+    "flag_is": _flag_is,
+    "answers_completions": _answers_completions,
+    "build_option_off": _build_option_off,
+}
+
+
+def evaluate(scene: PredicateScene, path: AccessPath, predicate: PredicateKeys) -> PredicateAnswer:
+    """What one predicate says of one way to an instance."""
+    return PREDICATES[predicate.name](scene, path, predicate.argument)

@@ -1,0 +1,440 @@
+"""Predicates over a rig, each turned by one change, and what they come to for advisories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.advisories import predicates
+from rigwright.advisories.assessment import Assessment, DataSource, assess
+from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
+from rigwright.advisories.components import Component, collect_components, collect_host_components, parse_packages
+from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord
+from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
+from rigwright.advisories.rendering import render_scene
+from rigwright.advisories.versions import Event, VersionRange
+from rigwright.declaration.rig import Part
+from rigwright.inventory import ROOT
+from rigwright.supply.lock import Lock
+from tests.unit import shipped
+from tests.unit.checkpoints import QWEN3_6, WHOLE, rows
+from tests.unit.samples import artefact
+
+DATA = load_maintained(ROOT / "catalog")
+Change = Callable[[PredicateScene], PredicateScene]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PredicateScene]:
+    """The shipped fleet, locked whole."""
+    rigs = shipped.rigs("fleet", tmp_path_factory.mktemp("fleet"))
+    return {name: render_scene(rig, rig.lock) for name, rig in rigs.items()}
+
+
+@pytest.fixture
+def scene(fleet: dict[str, PredicateScene]) -> PredicateScene:
+    """vLLM with a model of text alone, behind a gateway with keys."""
+    return fleet["rig5090two"]
+
+
+def with_instance(scene: PredicateScene, **changes: Any) -> PredicateScene:
+    """The same rig with a change to its first instance, rendered again."""
+    first, *others = scene.rig.instances
+    return render_scene(replace(scene.rig, instances=(replace(first, **changes), *others)), scene.lock)
+
+
+def with_variant(**changes: Any) -> Change:
+    return lambda scene: with_instance(scene, variant=scene.rig.instances[0].variant.model_copy(update=changes))
+
+
+def with_flags(**flags: Any) -> Change:
+    made = {name.replace("_", "-"): value for name, value in flags.items()}
+    return with_variant(flags=made)
+
+
+def with_model(config: dict[str, Any]) -> Change:
+    """Another model, locked."""
+
+    def change(scene: PredicateScene) -> PredicateScene:
+        files = tuple(one.model_copy(update={"group": "other", "name": "other"}) for one in rows(WHOLE, config))
+        lock = Lock(scene.lock.artefacts, {**scene.lock.groups, "other": files}, scene.lock.keys)
+        part = Part("model", tuple(sorted(files, key=lambda row: row.path != "config.json")))
+        return replace(with_instance(scene, parts=(part,)), lock=lock)
+
+    return change
+
+
+def without_lock(scene: PredicateScene) -> PredicateScene:
+    return replace(scene, lock=Lock({}))
+
+
+def without_units(scene: PredicateScene) -> PredicateScene:
+    return replace(scene, services={}, units={})
+
+
+def with_network(scene: PredicateScene) -> PredicateScene:
+    return replace(scene, units={name: text.replace("PrivateNetwork=yes\n", "") for name, text in scene.units.items()})
+
+
+def with_words(change: Callable[[str], str]) -> Change:
+    return lambda scene: replace(
+        scene,
+        services={
+            name: replace(one, command=tuple(change(str(word)) for word in one.command))
+            for name, one in scene.services.items()
+        },
+    )
+
+
+def same(scene: PredicateScene) -> PredicateScene:
+    return scene
+
+
+def says(
+    scene: PredicateScene, predicate: dict[str, Any], *, own_port: bool = False, version: str = "0.21.0"
+) -> bool | None:
+    """What a predicate says of the first instance, through the gateway or at its own port."""
+    *doors, port = access_paths(scene.rig, scene.rig.instances[0], version)
+    return evaluate(scene, port if own_port or not doors else doors[0], PredicateKeys.model_validate(predicate)).holds
+
+
+@pytest.mark.parametrize(
+    ("predicate", "change", "expected"),
+    [
+        ({"flag_absent": "enable-prompt-embeds"}, same, True),
+        ({"flag_absent": "enable-prompt-embeds"}, with_flags(enable_prompt_embeds=True), False),
+        ({"flag_absent": "enable-prompt-embeds"}, without_units, None),
+        ({"flag_absent": "trust-request-chat-template"}, with_flags(trust_request_chat_template=True), False),
+        ({"flag_absent": "trust-remote-code"}, with_variant(trust_remote_code=True), False),
+        ({"flag_set": "enable-prompt-embeds"}, same, False),
+        ({"flag_set": "enable-prompt-embeds"}, with_flags(enable_prompt_embeds=True), True),
+        ({"flag_set": "enable-prompt-embeds"}, without_units, None),
+        ({"flag_is": ("pipeline-parallel-size", "1")}, same, True),
+        ({"flag_is": ("pipeline-parallel-size", "1")}, with_variant(pipeline_parallel_size=2), False),
+        ({"flag_is": ("pipeline-parallel-size", "1")}, without_units, None),
+        ({"no_network": True}, same, True),
+        ({"no_network": True}, with_network, False),
+        ({"no_network": True}, without_units, None),
+        ({"locked_folder": True}, same, True),
+        ({"locked_folder": True}, with_words(lambda word: word.replace("/srv/models/", "")), False),
+        ({"locked_folder": True}, without_lock, None),
+        ({"no_video_model": True}, same, True),
+        ({"no_video_model": True}, with_model(QWEN3_6), False),
+        ({"no_video_model": True}, without_lock, None),
+        ({"no_image_model": True}, same, True),
+        ({"no_image_model": True}, with_model(QWEN3_6), False),
+        ({"no_image_model": True}, without_lock, None),
+        ({"model_architecture_not": ("Qwen2_5_VLForConditionalGeneration",)}, same, True),
+        ({"model_architecture_not": ("Qwen3ForCausalLM",)}, same, False),
+        ({"model_architecture_not": ("Qwen3ForCausalLM",)}, without_lock, None),
+        ({"python_keeps_asserts": True}, same, True),
+        ({"python_keeps_asserts": True}, with_variant(environment={"PYTHONOPTIMIZE": "1"}), False),
+        ({"python_keeps_asserts": True}, with_words(lambda word: "-IO" if word == "-I" else word), False),
+        ({"python_keeps_asserts": True}, without_units, None),
+        ({"package_absent": "no-such-package"}, same, True),
+        ({"package_absent": "vllm"}, same, False),
+        ({"package_absent": "no-such-package"}, without_lock, None),
+        ({"code_absent": ("0.21.0",)}, same, True),
+        ({"code_absent": ("0.20.2",)}, same, None),
+        ({"answers_completions": True}, same, True),
+        ({"answers_completions": True}, without_units, None),
+        ({"gateway_closes_path": "/inference/v1/generate"}, same, True),
+        ({"gateway_closes_path": "/v1/responses"}, same, False),
+        ({"gateway_closes_path": "/metrics"}, same, False),
+    ],
+)
+def test_one_change_turns_a_predicate(
+    scene: PredicateScene, predicate: dict[str, Any], change: Change, expected: bool | None
+) -> None:
+    assert says(change(scene), predicate) is expected
+
+
+def test_the_gateway_closes_nothing_at_an_instances_own_port(scene: PredicateScene) -> None:
+    for predicate in ({"gateway_closes_path": "/inference/v1/generate"}, {"gateway_refuses_field": "bad_words"}):
+        assert says(scene, predicate, own_port=True) is False
+
+
+@pytest.mark.parametrize("refused", [True, False, None])
+def test_a_refused_field_is_what_the_gateways_table_says(
+    scene: PredicateScene, monkeypatch: pytest.MonkeyPatch, refused: bool | None
+) -> None:
+    monkeypatch.setattr(predicates, "is_refused_field", lambda gateway, field: refused)
+    assert says(scene, {"gateway_refuses_field": "chat_template"}) is refused
+
+
+def test_a_path_is_open_where_the_gateway_passes_it_on(scene: PredicateScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(scene.rig.instances[0].kind), "paths", lambda self, instance: ("rerank",))
+    assert says(replace(scene), {"gateway_closes_path": "/v1/rerank"}) is False
+
+
+def test_options_are_unknown_where_a_plugin_starts_the_engine(scene: PredicateScene) -> None:
+    class Keys:
+        launcher = "plugin.start"
+
+    class Launching:
+        keys = Keys
+
+    changed = replace(scene.rig.instances[0], plugins=(Launching,))  # type: ignore[arg-type]
+    path = AccessPath(changed)
+    assert evaluate(scene, path, PredicateKeys(flag_absent="enable-prompt-embeds")).holds is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, True), ({"GGML_RPC": "ON"}, False), ({"GGML_RPC": "OFF"}, True)]
+)
+def test_a_build_option(fleet: dict[str, PredicateScene], options: dict[str, str], expected: bool) -> None:
+    scene = fleet["rig5090solo"]
+    engine: Any = scene.rig.instances[0].engine
+    changed = replace(scene.rig.instances[0], engine=engine.model_copy(update={"options": engine.options | options}))
+    assert evaluate(scene, AccessPath(changed), PredicateKeys(build_option_off="GGML_RPC")).holds is expected
+    assert (
+        evaluate(
+            fleet["rig3090"], AccessPath(fleet["rig3090"].rig.instances[0]), PredicateKeys(build_option_off="X")
+        ).holds
+        is None
+    )
+
+
+def test_every_way_to_an_instance_is_named_with_its_key(fleet: dict[str, PredicateScene]) -> None:
+    def ways(name: str) -> list[str]:
+        rig = fleet[name].rig
+        return [str(one) for one in access_paths(rig, rig.instances[0])]
+
+    assert ways("rig3090") == [
+        "gateway lan on 0.0.0.0:8020, without a key",
+        "chat on 127.0.0.1:18020, with its key",
+    ]
+    assert ways("rig5090two") == ["gateway lan on 0.0.0.0:80, with a key", "left on 127.0.0.1:18000, with its key"]
+    assert ways("rig2080ti") == ["chat on 127.0.0.1:8000, with its key"]
+
+
+def test_a_listener_that_does_not_offer_the_model_is_no_way_to_it(fleet: dict[str, PredicateScene]) -> None:
+    rig = fleet["rig3090"].rig
+    assert rig.gateway
+    listener = rig.gateway.listeners["lan"].model_copy(update={"models": ("another",)})
+    closed = replace(rig, gateway=rig.gateway.model_copy(update={"listeners": {"lan": listener}}))
+    assert [one.listener for one in access_paths(closed, closed.instances[0])] == [None]
+
+
+def keys(**changes: Any) -> AdvisoryKeys:
+    values = {"component": "PyPI:vllm", "summary": "s", "source": "s", "affected": [{"fixed": "0.30.0"}]}
+    return AdvisoryKeys.model_validate(values | changes)
+
+
+def assessed(
+    scene: PredicateScene, *exports: AdvisoryExport, data: MaintainedData | None = None, **advisories: AdvisoryKeys
+) -> Assessment:
+    known = data or MaintainedData({name.replace("_", "-"): one for name, one in advisories.items()})
+    found, gaps = collect_components(scene.rig, scene.lock, known)
+    return assess(scene, found, gaps, known, exports)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "ways"),
+    [
+        # nothing closes it
+        ({}, "open", ["open"] * 4),
+        ({"closed_by": [[{"flag_absent": "trust-remote-code"}]]}, "closed", ["closed"] * 4),
+        # one way is closed, the other is not
+        ({"closed_by": [[{"gateway_closes_path": "/score"}]]}, "open", ["closed", "open"] * 2),
+        # of a list all must hold, and of several lists one
+        ({"closed_by": [[{"gateway_closes_path": "/score"}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
+        ({"closed_by": [[{"flag_set": "a"}], [{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
+        # a predicate without an answer closes nothing
+        ({"closed_by": [[{"code_absent": ["0.1"]}]]}, "unknown", ["unknown"] * 4),
+        ({"closed_by": [[{"code_absent": ["0.1"]}, {"flag_set": "a"}]]}, "open", ["open"] * 4),
+        ({"assessed": False}, "unknown", ["unknown"]),
+        ({"affected": []}, "unknown", ["unknown"] * 4),
+        ({"affected": [], "closed_by": [[{"flag_absent": "a"}]]}, "closed", ["closed"] * 4),
+        ({"reached_by": "weights", "closed_by": [[{"locked_folder": True}]]}, "closed", ["closed"] * 2),
+        ({"reached_by": "process"}, "open", ["open"]),
+    ],
+)
+def test_the_state_of_an_advisory(scene: PredicateScene, changes: dict[str, Any], state: str, ways: list[str]) -> None:
+    (found,) = assessed(scene, A_1=keys(**changes)).findings
+    assert (found.state, [one.state for one in found.paths]) == (state, ways)
+    assert all(one.reason for one in found.paths)
+
+
+def test_a_version_that_is_not_affected_is_not_listed(scene: PredicateScene) -> None:
+    assert assessed(scene, A_1=keys(affected=[{"fixed": "0.21.0"}])).findings == ()
+
+
+def test_an_advisory_of_a_component_that_no_instance_runs_is_unknown(scene: PredicateScene) -> None:
+    component = Component("PyPI", "vllm", "0.21.0", "host tools")
+    (found,) = assess(
+        scene, [component], [], MaintainedData({"A-1": keys(closed_by=[[{"flag_absent": "a"}]])})
+    ).findings
+    assert found.state == "unknown"
+
+
+def exported(package: AffectedPackage, identifier: str = "X-1", aliases: tuple[str, ...] = ()) -> AdvisoryExport:
+    found = OsvRecord(identifier, aliases, "s", "https://example.org", (package,))
+    return AdvisoryExport("db.zip", date(2026, 11, 1), [found], {package.ecosystem}, 1)
+
+
+BEFORE_9 = (VersionRange((Event("introduced", "0"), Event("fixed", "9"))),)
+
+
+def test_an_advisory_without_predicates_is_unknown_and_one_of_a_known_id_has_them(scene: PredicateScene) -> None:
+    torch = exported(AffectedPackage("PyPI", "torch", BEFORE_9))
+    (found,) = assessed(scene, torch).findings
+    assert (found.advisory, found.state, found.component) == ("X-1", "unknown", "PyPI:torch")
+    # an export that widens a known range brings the advisory in, by any of its ids
+    data = MaintainedData(
+        {"A-1": keys(affected=[{"fixed": "0.1"}], aliases=["CVE-1-1"], closed_by=[[{"flag_absent": "a"}]])}
+    )
+    wide = exported(AffectedPackage("PyPI", "vllm", BEFORE_9), aliases=("CVE-1-1",))
+    (found,) = assessed(scene, wide, data=data).findings
+    assert (found.advisory, found.state) == ("A-1", "closed")
+
+
+def test_without_an_export_packages_are_a_gap_never_none(scene: PredicateScene) -> None:
+    bare = assessed(scene, data=DATA)
+    of_pypi = [one.what for one in bare.gaps if "no export of PyPI" in one.why]
+    assert any("environment vllm" in what for what in of_pypi)
+    assert any("host tools (tools)" in what for what in of_pypi)
+    covered = assessed(scene, exported(AffectedPackage("PyPI", "nothing-of-ours")), data=DATA)
+    assert not [one for one in covered.gaps if "no export of PyPI" in one.why]
+    debian = exported(AffectedPackage("Debian:12", "openssl"))
+    assert [one for one in assessed(scene, debian, data=DATA).gaps if "no export of PyPI" in one.why]
+    single = replace_complete(exported(AffectedPackage("PyPI", "nothing-of-ours")))
+    assert [one for one in assessed(scene, single, data=DATA).gaps if "no export of PyPI" in one.why]
+
+
+def replace_complete(export: AdvisoryExport) -> AdvisoryExport:
+    return replace(export, complete=False)
+
+
+def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, PredicateScene]) -> None:
+    def states(name: str) -> dict[str, str]:
+        return {one.advisory: one.state for one in assessed(fleet[name], data=DATA).findings}
+
+    text = states("rig5090two")
+    assert text["PYSEC-2026-4344"] == "closed"
+    assert text["PYSEC-2026-2301"] == "closed"
+    assert text["CVE-2026-114053"] == "closed"
+    assert text["PYSEC-2026-4353"] == "closed"
+    assert text["PYSEC-2026-4199"] == "open"
+    assert text["GHSA-5r3c-5x4v-8gjh"] == "unknown"
+    assert "GHSA-v97p-wpxp-px84" not in text
+    # two cards with a model that sees images
+    assert states("rig3090-two")["CVE-2026-116179"] == "open"
+    solo = states("rig5090solo")
+    assert (solo["CVE-2026-107183"], solo["CVE-2026-118375"], solo["CVE-2026-134540"]) == ("open", "closed", "unknown")
+
+
+def test_an_instance_that_is_not_locked_is_unknown_never_closed(scene: PredicateScene) -> None:
+    bare = assessed(replace(without_units(scene), lock=scene.lock), data=DATA)
+    states = {one.advisory: one.state for one in bare.findings}
+    assert states["PYSEC-2026-2303"] == "unknown"
+    assert states["PYSEC-2026-4344"] == "unknown"
+    unlocked, gaps = collect_components(scene.rig, Lock({}), DATA)
+    assert not [one for one in unlocked if one.ecosystem == "PyPI"]
+    assert [one for one in gaps if one.why == "it is not locked"]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("580.95.05", {"NVIDIA-5747": "open", "NVIDIA-5821": "open", "NVIDIA-5861": "open"}),
+        ("580.159.03", {"NVIDIA-5861": "open"}),
+        ("580.178.04", {}),
+        ("616.1.1", {}),
+        # a branch without a fixed version is not one that is fixed
+        ("590.48.01", {"NVIDIA-5821": "unknown", "NVIDIA-5861": "unknown"}),
+        ("", {name: "unknown" for name, one in DATA.bulletins.items() if one.component == "nvidia-driver"}),
+    ],
+)
+def test_bulletins_by_branch(scene: PredicateScene, version: str, expected: dict[str, str]) -> None:
+    found = assess(scene, [Component("", "nvidia-driver", version, "driver")], [], DATA).findings
+    assert {one.advisory: one.state for one in found} == expected
+
+
+def test_a_bulletin_of_a_component_without_branches(scene: PredicateScene) -> None:
+    keys_ = BulletinKeys.model_validate(
+        {
+            "component": "nvidia-container-toolkit",
+            "cves": ["CVE-1-1"],
+            "summary": "s",
+            "source": "s",
+            "date": "2026-01-01",
+            "fixed": {"all": "1.19.1"},
+        }
+    )
+    data = MaintainedData(bulletins={"B-1": keys_})
+    for version, states in (("1.19.0", ["open"]), ("1.19.1", []), ("odd", ["unknown"])):
+        component = Component("", "nvidia-container-toolkit", version, "packages")
+        assert [one.state for one in assess(scene, [component], [], data).findings] == states
+
+
+PACKAGES = """\
+installed\topenssl\topenssl\t3.0.17-1~deb12u2\t3.0.17-1~deb12u2
+installed\tlinux-image-6.1.0-40-amd64\tlinux-signed-amd64\t6.1.153+1\t6.1.153-1
+config-files\told\told\t1.0\t1.0
+installed\tnvidia-utils-580-server\tnvidia-graphics-drivers-580-server\t580.95.05-0ubuntu1\t580.95.05-0ubuntu1
+a line of another form
+"""
+
+
+def test_packages_of_a_host_are_named_by_their_sources() -> None:
+    packages, unreadable = parse_packages(PACKAGES)
+    assert ([one.name for one in packages], unreadable) == (
+        ["openssl", "linux-image-6.1.0-40-amd64", "nvidia-utils-580-server"],
+        1,
+    )
+    found = {
+        (one.ecosystem, one.name, one.version)
+        for one in collect_host_components(packages, "debian-12", driver_known=False)
+    }
+    assert ("Debian:12", "linux", "6.1.153-1") in found
+    assert ("Debian:12", "openssl", "3.0.17-1~deb12u2") in found
+    assert ("", "nvidia-driver", "580.95.05") in found
+    assert ("", "nvidia-driver", "580.95.05") not in {
+        (one.ecosystem, one.name, one.version)
+        for one in collect_host_components(packages, "debian-12", driver_known=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("as_of", "word"),
+    [
+        (date(2026, 11, 28), ""),
+        (date(2026, 10, 29), ""),
+        (date(2026, 10, 28), "is 31 days old"),
+        (date(2026, 10, 1), "later advisories are missing"),
+        (date(2027, 1, 1), "in the future"),
+        (None, "has no date"),
+    ],
+)
+def test_stale_data_are_reported(as_of: date | None, word: str) -> None:
+    problem = DataSource("db.zip", as_of, 1).problem(date(2026, 11, 28))
+    assert word in problem and bool(word) == bool(problem)
+
+
+def test_a_driver_that_is_not_locked_has_no_version(fleet: dict[str, PredicateScene]) -> None:
+    row = artefact(kind="deb", name="nvidia-utils", version="580.95.05-1", group="driver-debian-12")
+    rig = replace(fleet["rig3090"].rig, driver_packages={"debian-12": (row,)})
+    locked, gaps = collect_components(rig, Lock({}, {"driver-debian-12": (row,)}), DATA)
+    assert "580.95.05" in [one.version for one in locked if one.name == "nvidia-driver"]
+    assert not [one for one in gaps if one.what == "NVIDIA driver"]
+    # a row that stands for one that is not locked
+    unlocked, gaps = collect_components(rig, Lock({}), DATA)
+    assert not [one for one in unlocked if one.name == "nvidia-driver"]
+    assert [one for one in gaps if one.what == "NVIDIA driver"]
+
+
+def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], scene: PredicateScene) -> None:
+    name = scene.rig.instances[0].name
+    container: Any = SimpleNamespace(command=scene.services[name].command, environment={}, by="podman")
+    contained = replace(scene, services={name: replace(scene.services[name], container=container)})
+    assert says(contained, {"python_keeps_asserts": True}) is None
+    # podman starts it without a network only where its command has that
+    assert says(contained, {"no_network": True}) is False
+    cut = replace(scene.services[name], container=container, command=("podman", "--network=none"))
+    assert says(replace(scene, services={name: cut}), {"no_network": True}) is True
