@@ -1,0 +1,217 @@
+"""Judges the fields of a request by rules that are data: settings.json has them, and the catalogue their reasons.
+
+A rule has a kind of `KINDS` and places. A place is a path of names from the outermost object: `a.b` is the member b of
+a, `a[].b` the member b of each entry of a. An object where a list is expected counts as its only entry. `null` passes
+every rule, as engines take it for a missing field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KINDS = ("absent", "scalars", "entries", "prompts", "number", "size", "words", "schemes", "regex", "patterns")
+"""What a rule demands of the value at its places:
+
+absent: no value. scalars: an object of the named members, each a number, true, false or a text of at most `most`
+bytes. entries: at most `most` entries of a list, or members of an object. prompts: at most `most` entries, where a list
+of numbers is one. number: `least` to `most`, or a text of such a number. size: at most `most` bytes, of the value as it
+is written for an outermost member, else of a text. words: a text that is none of `names`. schemes: a text that begins
+with one of `names`. regex: a text of at most `most` bytes that is a modest regular expression. patterns: the same of
+each regular expression in a JSON Schema.
+"""
+ENTRY = "[]"
+MOST_TIMES = 1000
+"""What a regular expression may say that something is repeated at most."""
+_TIMES = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}", re.ASCII)
+# engines differ on a class that begins with its end: is it empty, or is that one of its characters?
+_CLASS = re.compile(r"\[\^?(?:[^\\\]]|\\.)(?:[^\\\]]|\\.)*\]", re.DOTALL)
+# by flags an expression may change its own syntax: with x, white space may part a group and its repetition
+_FLAGS = re.compile(r"\(\?(?![:=!<]|P<|[ims]+[:)])")
+
+
+@dataclass(frozen=True)
+class FieldRule:
+    """One rule, as settings.json has it."""
+
+    name: str
+    """By which an operator allows what the rule refuses."""
+    kind: str
+    """One of `KINDS`."""
+    places: tuple[tuple[str, ...], ...]
+    names: frozenset[str]
+    least: float
+    most: float
+    demand: str
+    """What it demands and why, as the end of a sentence that begins with the field."""
+    paths: frozenset[str] = frozenset()
+    """Of the API, after /v1/, that it is for; none: all."""
+
+
+@dataclass
+class _Node:
+    """The rules for a value, and for what is in it."""
+
+    rules: list[tuple[FieldRule, str]] = field(default_factory=list)
+    """Each with its place, for people."""
+    members: dict[str, _Node] = field(default_factory=dict)
+    entries: _Node | None = None
+
+
+class Violation(Exception):
+    """A field that a rule refuses."""
+
+    def __init__(self, place: str, rule: FieldRule) -> None:
+        super().__init__(f"{place} {rule.demand}")
+        self.place = place
+
+
+class RuleSet:
+    """Rules that requests to a model are judged by."""
+
+    def __init__(self, rules: Sequence[FieldRule]) -> None:
+        self._root = _Node()
+        for rule in rules:
+            for place in rule.places:
+                node = self._root
+                for step in place:
+                    if step == ENTRY:
+                        node.entries = node.entries or _Node()
+                        node = node.entries
+                    else:
+                        node = node.members.setdefault(step, _Node())
+                node.rules.append((rule, ".".join(place).replace(f".{ENTRY}", ENTRY)))
+
+    @property
+    def names(self) -> Mapping[str, object]:
+        """The outermost members that some rule is about."""
+        return self._root.members
+
+    def judge(self, members: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+        """Judge the outermost object of a body.
+
+        Args:
+            members: its members, numbers as floats.
+            sizes: bytes of each of them as it is written.
+
+        Raises:
+            Violation: a field breaks a rule.
+        """
+        for name, node in self._root.members.items():
+            if members.get(name) is not None:
+                _judge(node, members[name], sizes[name])
+
+
+def _judge(node: _Node, value: Any, written: int | None) -> None:
+    """Judge a value, and what is in it as deep as there are rules."""
+    for rule, place in node.rules:
+        if not _holds(rule, value, written):
+            raise Violation(place, rule)
+    if node.entries is not None:
+        for entry in value if isinstance(value, list) else (value,):
+            # texts and numbers of a list have no members, and are most of a long one
+            if node.entries.rules or isinstance(entry, (dict, list)):
+                _judge(node.entries, entry, None)
+    if node.members and isinstance(value, dict):
+        for name, inner in node.members.items():
+            if value.get(name) is not None:
+                _judge(inner, value[name], None)
+
+
+def _holds(rule: FieldRule, value: Any, written: int | None) -> bool:
+    if value is None:
+        return True
+    match rule.kind:
+        case "absent":
+            return False
+        case "scalars":
+            scalar = isinstance(value, dict) and all(_is_scalar(one, rule.most) for one in value.values())
+            return scalar and rule.names.issuperset(value)
+        case "entries":
+            return not isinstance(value, (list, dict)) or len(value) <= rule.most
+        case "prompts":
+            return (
+                not isinstance(value, list) or len(value) <= rule.most or all(isinstance(one, float) for one in value)
+            )
+        case "number":
+            return (number := _number(value)) is not None and rule.least <= number <= rule.most
+        case "size":
+            return (len(value) if written is None and isinstance(value, str) else written or 0) <= rule.most
+        case "words":
+            return not isinstance(value, str) or value not in rule.names
+        case "schemes":
+            return not isinstance(value, str) or value.lower().startswith(tuple(rule.names))
+        case "regex":
+            return not isinstance(value, str) or is_modest(value, rule.most)
+        case "patterns":
+            return all(is_modest(one, rule.most) for one in _patterns(value))
+    return False
+
+
+def _is_scalar(value: Any, most: float) -> bool:
+    return value is None or isinstance(value, (bool, float)) or (isinstance(value, str) and len(value) <= most)
+
+
+def _number(value: Any) -> float | None:
+    """A number, or the text of one, which pydantic takes for it; None where it is neither."""
+    if isinstance(value, (bool, float)) or (isinstance(value, str) and len(value) <= 32):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return None
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """The regular expressions of a JSON Schema, wherever they are in it."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if isinstance(pattern := one.get("pattern"), str):
+                yield pattern
+            if isinstance(patterns := one.get("patternProperties"), dict):
+                yield from patterns
+            waiting.extend(inner for inner in one.values() if isinstance(inner, (dict, list)))
+        elif isinstance(one, list):
+            waiting.extend(inner for inner in one if isinstance(inner, (dict, list)))
+
+
+def is_modest(pattern: str, most: float) -> bool:
+    """Whether a regular expression is of at most so many bytes, and repeats nothing that repeats something itself:
+    what engines compile nested repetitions to grows by multiplication.
+    """
+    if len(pattern) > most or _FLAGS.search(pattern):
+        return False
+    groups = [False]  # of each open group, whether something in it is repeated
+    repeated = False  # whether the element before this character is, or has something that is
+    at = 0
+    while at < len(pattern):
+        one = pattern[at]
+        step, before, repeated = 1, repeated, False
+        if one == "\\":
+            step = 2
+        elif one == "[":
+            found = _CLASS.match(pattern, at)
+            if found is None:
+                return False
+            step = found.end() - at
+        elif one == "(":
+            groups.append(False)
+        elif one == ")" and len(groups) > 1:
+            repeated = groups.pop()
+            groups[-1] = groups[-1] or repeated
+        elif one in "*+" or (one == "{" and (found := _TIMES.match(pattern, at))):
+            if one == "{" and found:
+                step = found.end() - at
+                if any(len(digits) > 4 or int(digits) > MOST_TIMES for digits in filter(None, found.groups())):
+                    return False
+            if before:
+                return False
+            groups[-1] = repeated = True
+        elif one == "?":
+            repeated = before
+        at += step
+    return True
