@@ -112,6 +112,23 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             "gateway.listeners.tls: ",
         ),
         ({"listeners": LAN, "origins": ["*"]}, "gateway.origins[0]: '*' is refused: must be an origin without a path"),
+        (
+            {"listeners": LAN, "allow_fields": ["chat_templat"]},
+            'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?',
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
+            'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?',
+        ),
+        (
+            {"listeners": LAN, "cache_isolation": "keys"},
+            "gateway.cache_isolation: 'keys' is refused: must be",
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
+            "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
+            'set cache_isolation = "" for this model, or an instance for each client',
+        ),
         ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
         (
             {"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
