@@ -51,7 +51,7 @@ DIRECT = {
     "structural_tag": (REFUSES, "no JSON"),
     "choices": (TAKES, "1,001 choices are few; 20,000 take more than 8 seconds"),
     "guided_decoding_backend": (TAKES, "it ignores the member"),
-    "logits_processors": (TAKES, "ignored since 0.10; an earlier engine imports and calls it"),
+    "logits_processors": (TAKES, "its request models have no such field any more"),
     "kv_transfer_params": (TAKES, "it has no connector"),
     "vllm_xargs": (TAKES, "no extension reads it"),
     "priority": (TAKES, "its scheduling policy is fcfs"),
