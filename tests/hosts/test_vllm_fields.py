@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import requests
 
-from lab.hosts import Host
 from lab.tunnel import tunnel
 from tests.hosts import vllm_box
-from tests.hosts.support import PORT, api_key, deploy, main_pid, until
+from tests.hosts.conftest import Boot
+from tests.hosts.support import PORT, api_key, main_pid, until
 from tests.hosts.vllm_box import Ground
 from tests.unit.request_bodies import Example, refused_examples
 
@@ -90,11 +90,10 @@ def outcome(session: requests.Session, base: str, example: Example) -> str:
     return TAKES if said.status_code == 200 else REFUSES if said.status_code in (400, 404) else str(said.status_code)
 
 
-def test_no_harmful_field_arrives_through_the_gateway(vllm_host: Host, vllm: Ground, tmp_path: Path) -> None:
-    inventory = vllm_box.write(tmp_path, vllm_host, vllm, instances=vllm_box.TWO, gateway=GATEWAY)
-    run = deploy(inventory)
-    assert run.status == 0, run.said[-4000:]
-    outside = f"http://{vllm_host.connection['ssh_hostname']}:{LAN}"
+def test_no_harmful_field_arrives_through_the_gateway(boot: Boot, vllm: Ground, tmp_path: Path) -> None:
+    host = boot(*vllm.layers)
+    vllm_box.deployed(vllm_box.write(tmp_path, host, vllm, gateway=GATEWAY), host, vllm)
+    outside = f"http://{host.connection['ssh_hostname']}:{LAN}"
     hello = {"model": "tiny", "messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 4}
 
     def answers(base: str, session: requests.Session) -> bool:
@@ -103,11 +102,11 @@ def test_no_harmful_field_arrives_through_the_gateway(vllm_host: Host, vllm: Gro
         except requests.RequestException:
             return False
 
-    with requests.Session() as client, requests.Session() as direct, tunnel(vllm_host, PORT) as local:
+    with requests.Session() as client, requests.Session() as direct, tunnel(host, PORT) as local:
         engine = f"http://127.0.0.1:{local}"
-        direct.headers["Authorization"] = f"Bearer {api_key(vllm_host)}"
+        direct.headers["Authorization"] = f"Bearer {api_key(host)}"
         until(lambda: answers(outside, client), "served through the gateway")
-        started, examples = main_pid(vllm_host), refused_examples()
+        started, examples = main_pid(host), refused_examples()
         for example in examples:
             said = client.post(f"{outside}/v1/{example.path}", json=completed(example), timeout=SECONDS)
             if said.status_code == 404:
@@ -115,7 +114,7 @@ def test_no_harmful_field_arrives_through_the_gateway(vllm_host: Host, vllm: Gro
                 continue
             assert (said.status_code, said.json()["error"]["type"]) == (400, "invalid_request_error"), example
             assert f'allow_fields = ["{example.rule}"]' in said.text or example.rule == "cache_salt", said.text
-        assert answers(outside, client) and main_pid(vllm_host) == started
+        assert answers(outside, client) and main_pid(host) == started
         assert salted(client, direct, outside, engine) == [0, 0, True]
 
         found = {}
