@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rigwright.gateway.entry import Gateway
 from rigwright.gateway.fields import RequestRule, request_rules, rule_names
+from rigwright.gateway.service import door
 from roles.gateway.host.router import fields
 from roles.gateway.host.router.body import Refused, read
 from roles.gateway.host.router.fields import is_modest
 from roles.gateway.host.router.routing import _judge_fields
-from roles.gateway.host.router.settings import Model, read_settings
+from roles.gateway.host.router.settings import Model, Settings, read_settings
 from tests.unit.gateway_router import model
 from tests.unit.request_bodies import Example, at_place, passed_examples, refused_examples, refused_places
+from tests.unit.samples import rig
+from tests.unit.serving_samples import able
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank"]
 RULES = {rule.name: rule for rule in request_rules()}
@@ -213,3 +218,27 @@ def test_where_the_gateway_salts_nobody_else_does(tmp_path: Path) -> None:
         assert refused is not None and refused.param == "cache_salt" and "sets one for each key" in refused.message
     for name in (b"Cache_Salt", b"cache_salt\\u0000", b"cache\\u005fsalt"):
         assert refusal(salted, b'{"model":"m","' + name + b'":"mine"}') is not None
+
+
+def test_a_number_as_text_within_the_limit_passes(strict: Model) -> None:
+    assert refusal(strict, b'{"model":"m","n":"2","top_logprobs":5.0,"logprobs":true}') is None
+
+
+def test_a_declared_gateway_has_all_rules_but_those_that_it_allows(tmp_path: Path) -> None:
+    def settings(**changes: object) -> Settings:
+        listeners = {"x": {"address": "127.0.0.1", "port": 8000}}
+        gateway = Gateway.model_validate({"listeners": listeners, **changes})
+        (tmp_path / "settings.json").write_text(
+            door(rig(replace(able(), name="chat"), gateway=gateway), "# ours").files["gateway/settings.json"]
+        )
+        return read_settings(tmp_path / "settings.json")
+
+    usual, opened = settings(), settings(allow_fields=["chat_template"], cache_isolation="key")
+    (closed,), (some,) = usual.models.values(), opened.models.values()
+    assert (closed.salted, some.salted) == (False, True)
+    for example in refused_examples():
+        if example.path in closed.paths:
+            assert refusal(closed, example) is not None
+            assert (refusal(some, example) is None) is (example.rule == "chat_template")
+    # what check D02 asks the running router for
+    assert usual.digest != opened.digest
