@@ -8,7 +8,7 @@ every rule, as engines take it for a missing field.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,7 @@ class RuleSet:
 def _judge(node: _Node, value: Any, written: int | None) -> None:
     """Judge a value, and what is in it as deep as there are rules."""
     for rule, place in node.rules:
-        if not _holds(rule, value, written):
+        if not _DEMANDS[rule.kind](rule, value, written):
             raise Violation(place, rule)
     if node.entries is not None:
         for entry in value if isinstance(value, list) else (value,):
@@ -115,39 +115,61 @@ def _judge(node: _Node, value: Any, written: int | None) -> None:
             if node.entries.rules or isinstance(entry, (dict, list)):
                 _judge(node.entries, entry, None)
     if node.members and isinstance(value, dict):
-        for name, inner in node.members.items():
-            if value.get(name) is not None:
-                _judge(inner, value[name], None)
+        for name, one in value.items():
+            inner = node.members.get(name)
+            if inner is not None and one is not None:
+                _judge(inner, one, None)
 
 
-def _holds(rule: FieldRule, value: Any, written: int | None) -> bool:
-    if value is None:
-        return True
-    match rule.kind:
-        case "absent":
-            return False
-        case "scalars":
-            scalar = isinstance(value, dict) and all(_is_scalar(one, rule.most) for one in value.values())
-            return scalar and rule.names.issuperset(value)
-        case "entries":
-            return not isinstance(value, (list, dict)) or len(value) <= rule.most
-        case "prompts":
-            return (
-                not isinstance(value, list) or len(value) <= rule.most or all(isinstance(one, float) for one in value)
-            )
-        case "number":
-            return (number := _number(value)) is not None and rule.least <= number <= rule.most
-        case "size":
-            return (len(value) if written is None and isinstance(value, str) else written or 0) <= rule.most
-        case "words":
-            return not isinstance(value, str) or value not in rule.names
-        case "schemes":
-            return not isinstance(value, str) or value.lower().startswith(tuple(rule.names))
-        case "regex":
-            return not isinstance(value, str) or is_modest(value, rule.most)
-        case "patterns":
-            return all(is_modest(one, rule.most) for one in _patterns(value))
-    return False
+def _has_scalars(rule: FieldRule, value: Any, _: int | None) -> bool:
+    scalar = isinstance(value, dict) and all(_is_scalar(one, rule.most) for one in value.values())
+    return scalar and rule.names.issuperset(value)
+
+
+def _has_few_entries(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return not isinstance(value, (list, dict)) or len(value) <= rule.most
+
+
+def _has_few_prompts(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return not isinstance(value, list) or len(value) <= rule.most or all(isinstance(one, float) for one in value)
+
+
+def _is_within(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return (number := _number(value)) is not None and rule.least <= number <= rule.most
+
+
+def _is_small(rule: FieldRule, value: Any, written: int | None) -> bool:
+    return (len(value) if written is None and isinstance(value, str) else written or 0) <= rule.most
+
+
+def _is_no_word(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return not isinstance(value, str) or value not in rule.names
+
+
+def _has_scheme(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return not isinstance(value, str) or value.lower().startswith(tuple(rule.names))
+
+
+def _is_modest_text(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return not isinstance(value, str) or is_modest(value, rule.most)
+
+
+def _has_modest_patterns(rule: FieldRule, value: Any, _: int | None) -> bool:
+    return all(is_modest(one, rule.most) for one in _patterns(value))
+
+
+_DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
+    "absent": lambda *_: False,
+    "scalars": _has_scalars,
+    "entries": _has_few_entries,
+    "prompts": _has_few_prompts,
+    "number": _is_within,
+    "size": _is_small,
+    "words": _is_no_word,
+    "schemes": _has_scheme,
+    "regex": _is_modest_text,
+    "patterns": _has_modest_patterns,
+}
 
 
 def _is_scalar(value: Any, most: float) -> bool:
