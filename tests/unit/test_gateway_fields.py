@@ -220,13 +220,28 @@ def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
     assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None
 
 
-def test_where_the_gateway_salts_nobody_else_does(tmp_path: Path) -> None:
+def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:
     salted = judging(tmp_path, "cache_salt", salted=True)
     for value in (b'"mine"', b"null", b'""'):
         refused = refusal(salted, b'{"model":"m","cache_salt":' + value + b"}")
         assert refused is not None and refused.param == "cache_salt" and "sets one for each key" in refused.message
     for name in (b"Cache_Salt", b"cache_salt\\u0000", b"cache\\u005fsalt"):
         assert refusal(salted, b'{"model":"m","' + name + b'":"mine"}') is not None
+
+
+@pytest.mark.parametrize("rule", [rule for rule in request_rules() if rule.kind == "absent"], ids=lambda one: one.name)
+def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: RequestRule) -> None:
+    for value in ("", False, []):
+        assert refusal(strict, at_place(rule, rule.at[0], value)) is None
+    for value in (0, " ", {}, [None], True):
+        assert refusal(strict, at_place(rule, rule.at[0], value)) is not None
+
+
+def test_patterns_are_few_together(strict: Model) -> None:
+    for number, passes in ((4, True), (5, False)):
+        schema = {"anyOf": [{"pattern": "a" * 4096}] * number}
+        sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).encode()
+        assert (refusal(strict, sent) is None) is passes
 
 
 def test_a_number_as_text_within_the_limit_passes(strict: Model) -> None:

@@ -15,14 +15,16 @@ from typing import Any
 KINDS = ("absent", "scalars", "entries", "prompts", "number", "size", "words", "schemes", "regex", "patterns")
 """What a rule demands of the value at its places:
 
-absent: no value. scalars: an object of the named members, each a number, true, false or a text of at most `most`
-bytes. entries: at most `most` entries of a list, or members of an object. prompts: at most `most` entries, where a list
-of numbers is one. number: `least` to `most`, or a text of such a number. size: at most `most` bytes, of the value as it
-is written for an outermost member, else of a text. words: a text that is none of `names`. schemes: a text that begins
-with one of `names`. regex: a text of at most `most` bytes that is a modest regular expression. patterns: the same of
-each regular expression in a JSON Schema.
+absent: no value, or an empty one: false, an empty text or list. scalars: an object of the named members, each a number,
+true, false or a text of at most `most` bytes. entries: at most `most` entries of a list, or members of an object.
+prompts: at most `most` entries, where a list of numbers is one. number: `least` to `most`, or a text of such a number.
+size: at most `most` bytes, of the value as it is written for an outermost member, else of a text. words: a text that is
+none of `names`. schemes: a text that begins with one of `names`. regex: a text of at most `most` bytes that is a modest
+regular expression. patterns: the same of each regular expression in a JSON Schema, and `PATTERNS` times as much of all.
 """
 ENTRY = "[]"
+PATTERNS = 4
+"""Times the limit of one regular expression that all of a JSON Schema may have together."""
 MOST_TIMES = 1000
 """What a regular expression may say that something is repeated at most."""
 MOST_OPTIONAL = 64
@@ -125,6 +127,10 @@ def _judge(node: _Node, value: Any, written: int | None) -> None:
                 _judge(inner, one, None)
 
 
+def _is_empty(_: FieldRule, value: Any, __: int | None) -> bool:
+    return value is False or value == "" or value == []
+
+
 def _has_scalars(rule: FieldRule, value: Any, _: int | None) -> bool:
     scalar = isinstance(value, dict) and all(_is_scalar(one, rule.most) for one in value.values())
     return scalar and rule.names.issuperset(value)
@@ -159,11 +165,17 @@ def _is_modest_text(rule: FieldRule, value: Any, _: int | None) -> bool:
 
 
 def _has_modest_patterns(rule: FieldRule, value: Any, _: int | None) -> bool:
-    return all(is_modest(one, rule.most) for one in _patterns(value))
+    left = PATTERNS * rule.most
+    for one in _patterns(value):
+        left -= len(one)
+        # together, too: each character is a round in Python
+        if left < 0 or not is_modest(one, rule.most):
+            return False
+    return True
 
 
 _DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
-    "absent": lambda *_: False,
+    "absent": _is_empty,
     "scalars": _has_scalars,
     "entries": _has_few_entries,
     "prompts": _has_few_prompts,
