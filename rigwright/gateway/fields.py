@@ -58,8 +58,8 @@ class RequestRule(BaseModel):
             "size": f"may be at most {self.most} bytes",
             "words": f"must not be {listed}",
             "schemes": f"must begin with {listed}",
-            "regex": f"may be at most {self.most} bytes, must not repeat a repetition, and may say * + ? or {{}} at most "
-            "64 times",
+            "regex": f"may be at most {self.most} bytes, must not repeat a repetition, and may say * + ? or {{}} at "
+            "most 64 times",
             "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, which must "
             "not repeat a repetition, and say * + ? or {} at most 64 times each",
         }[self.kind]

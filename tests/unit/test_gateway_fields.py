@@ -85,6 +85,8 @@ def test_null_is_no_value(strict: Model, rule: RequestRule) -> None:
 def test_rules_are_complete_and_of_known_kinds() -> None:
     assert len(set(rule_names())) == len(rule_names())
     assert {rule.kind for rule in request_rules()} <= set(fields.KINDS)
+    assert f"at most {fields.MOST_OPTIONAL} times" in RULES["regex"].demand
+    assert f"{fields.PATTERNS * RULES['patterns'].most} together" in RULES["patterns"].demand
     source = re.compile(r"(CVE-\d{4}-\d+|PYSEC-\d{4}-\d+|GHSA(-[a-z0-9]{4}){3}|protocol|schema|measured|https://\S+)")
     for rule in request_rules():
         assert all(source.fullmatch(one) for one in rule.source), rule.name
