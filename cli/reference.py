@@ -198,7 +198,27 @@ def _alerts() -> str:
     return _drawn(("Alert", "Severity", "Says", "After"), rows)
 
 
-OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections, "alerts": _alerts}
+def _fields() -> str:
+    """The rules for request fields."""
+    from rigwright.gateway.fields import request_rules
+
+    rows = []
+    for one in request_rules():
+        places = ", ".join(f"`{place}`" for place in one.at)
+        paths = f" (on {', '.join(f'`/v1/{path}`' for path in one.paths)})" if one.paths else ""
+        demand = re.sub(r"([*_<>])", r"\\\1", one.demand)
+        rows.append((f"`{one.name}`", places + paths, demand, one.reason, ", ".join(one.source)))
+    return _drawn(("Rule", "Fields", "What it demands", "Why", "Source"), rows)
+
+
+OTHERS = {
+    "fields": _fields,
+    "clients": _clients,
+    "symptoms": _symptoms,
+    "checks": _checks,
+    "survey": _sections,
+    "alerts": _alerts,
+}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:

@@ -190,6 +190,8 @@ class Kind(ABC):
     `containers.engines` calls it; else empty."""
     judges_names: ClassVar[bool] = False
     """Whether it refuses requests for another model than the one that it serves."""
+    salts_prompts: ClassVar[bool] = False
+    """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """What its log betrays."""
     counts: ClassVar[Names] = Names()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from rigwright.types import Name
 
 # Each takes two of the 65,536 files that the units of the gateway may have open (LimitNOFILE=).
 Waiting = Annotated[int, Field(ge=0, le=32_000, strict=True)]
+CacheIsolation = Literal["", "key"]
 # a deploy waits for it
 Draining = Annotated[int, Field(ge=0, le=3600, strict=True)]
 
@@ -86,6 +87,8 @@ class ModelEntry(Written):
     instances: tuple[Name, ...] = Field(min_length=1, description="Instances that serve it, all of one variant.")
     queue: Waiting | None = Field(default=None, description="Overrides the gateway's, for this model.")
     sticky: Sticky | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    allow_fields: tuple[str, ...] | None = Field(default=None, description="Overrides the gateway's, for this model.")
+    cache_isolation: CacheIsolation | None = Field(default=None, description="Overrides the gateway's, for this model.")
 
 
 class Gateway(Written):
@@ -108,6 +111,17 @@ class Gateway(Written):
         default="",
         description="Session affinity among equal instances: `header:NAME` by that header's value, `conversation` by "
         "the start of the conversation; default: the least busy instance.",
+    )
+    allow_fields: tuple[str, ...] = Field(
+        default=(),
+        description="Rules for request fields that are not applied, by name (table below). Fields that such a rule "
+        "refuses reach the engine, which they may crash.",
+    )
+    cache_isolation: CacheIsolation = Field(
+        default="",
+        description="`key` keeps the prefix caches of vLLM apart by client key, so that no client can learn from the "
+        "time to the first token what others have sent; prompts that several keys share are computed for each of them. "
+        "Default: one cache for all clients of an instance.",
     )
     origins: tuple[CorsOrigin, ...] = Field(
         default=(),

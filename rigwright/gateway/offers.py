@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 from rigwright.declaration.instance import Instance
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.gateway.fields import rule_names
 from rigwright.problems import unknown
 
 # Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of
@@ -24,6 +25,10 @@ class Offer:
     queue: int
     """Requests that wait beyond those that are worked on."""
     sticky: str
+    allow_fields: tuple[str, ...] = ()
+    """Rules for request fields that are not applied."""
+    cache_isolation: str = ""
+    """By what prefix caches are kept apart: nothing, `key`."""
 
     @property
     def slots(self) -> int:
@@ -46,6 +51,8 @@ def offers(gateway: Gateway, instances: Sequence[Instance]) -> tuple[Offer, ...]
             tuple(found[instance] for instance in one.instances),
             gateway.queue if one.queue is None else one.queue,
             gateway.sticky if one.sticky is None else one.sticky,
+            tuple(sorted(set(gateway.allow_fields if one.allow_fields is None else one.allow_fields))),
+            gateway.cache_isolation if one.cache_isolation is None else one.cache_isolation,
         )
         for name, one in sorted(_models(gateway, instances).items())
     )
@@ -80,6 +87,8 @@ def refuse_gateway(
         refuse("gateway", "the rig declares no instances: there is nothing to serve")
         return
     found = {one.name: one for one in instances}
+    _refuse_fields(gateway, refuse)
+    _refuse_isolation(gateway, instances, refuse)
     for name, model in gateway.models.items():
         _refuse_model(f"gateway.models.{name}", model, found, declared, refuse)
     names = set(_models(gateway, instances))
@@ -118,6 +127,35 @@ def _refuse_model(
         refuse(
             f"{key}.instances", f"they are of {' and '.join(variants)}: only instances of one variant can share a name"
         )
+
+
+def _refuse_fields(gateway: Gateway, refuse: Callable[[str, str], None]) -> None:
+    allowed = {"gateway": gateway.allow_fields} | {
+        f"gateway.models.{name}": model.allow_fields or () for name, model in gateway.models.items()
+    }
+    for key, names in allowed.items():
+        for name in names:
+            if name not in rule_names():
+                refuse(f"{key}.allow_fields", unknown("rule for request fields", name, rule_names()))
+
+
+def _refuse_isolation(gateway: Gateway, instances: Sequence[Instance], refuse: Callable[[str, str], None]) -> None:
+    """Refuse to keep caches apart where an engine cannot, or where no client has a key."""
+    found = {one.name: one for one in instances}
+    for name, model in _models(gateway, instances).items():
+        own = model.cache_isolation is not None
+        if not (model.cache_isolation if own else gateway.cache_isolation):
+            continue
+        key = f"gateway.models.{name}.cache_isolation" if own else "gateway.cache_isolation"
+        for instance in (found[one] for one in model.instances if one in found):
+            if not instance.kind.salts_prompts:
+                refuse(
+                    key,
+                    f"{name} is served by {instance.kind.name}, whose prompt cache cannot be kept apart by key: set "
+                    'cache_isolation = "" for this model, or an instance for each client',
+                )
+        if not gateway.keyed:
+            refuse(key, "no listener needs keys, so all clients would share one cache: set keys = True for one")
 
 
 def _refuse_places(

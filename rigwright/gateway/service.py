@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.gateway import conf, given, reservations
+from rigwright.gateway.fields import request_rules
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.render import render
 from rigwright.serving.unit_states import UNIX, Holder, UnitState
@@ -85,10 +86,13 @@ def settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
                 "queue": one.queue,
                 "slots": one.slots,
                 "sticky": one.sticky,
+                "allow_fields": list(one.allow_fields),
+                "salted": one.cache_isolation == "key",
             }
             for one in rig.offers
         },
         "aliases": dict(sorted(gateway.aliases.items())),
+        "fields": [one.setting for one in request_rules()],
         "origins": list(gateway.origins),
         "probe": {"every": PROBE_EVERY, "timeout": PROBE_TIMEOUT},
         "links": LINKS,

@@ -9,9 +9,14 @@ from rigwright.gateway.entry import Gateway, ListenerEntry
 
 
 def sentences(rig: Rig) -> list[str]:
-    """A line a listener, for who is to agree to it."""
+    """A line for each listener, and for each model with harmful request fields allowed."""
     gateway = rig.gateway
-    return [_listener(name, one, rig, gateway) for name, one in sorted(gateway.listeners.items())] if gateway else []
+    if not gateway:
+        return []
+    open_fields = [f"{one.name}: {', '.join(one.allow_fields)}" for one in rig.offers if one.allow_fields]
+    return [_listener(name, one, rig, gateway) for name, one in sorted(gateway.listeners.items())] + [
+        f"request fields that can harm an engine are allowed for {one}" for one in open_fields
+    ]
 
 
 def _listener(name: str, entry: ListenerEntry, rig: Rig, gateway: Gateway) -> str:

@@ -23,9 +23,10 @@ local function copy(file, bytes)
   end
 end
 
--- Put a text, as JSON, where these bytes are; where it ends then.
-function body.replace(first, last, name)
+-- Put a text, as JSON, where these bytes are, and after it the member that salts the prompt, if any; where it ends then.
+function body.replace(first, last, name, salt)
   local text = cjson.encode(name)
+  if salt then text = text .. ',"cache_salt":' .. cjson.encode(salt) end
   local data = ngx.req.get_body_data()
   if data then
     ngx.req.set_body_data(data:sub(1, first) .. text .. data:sub(last + 1))

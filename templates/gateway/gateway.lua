@@ -163,9 +163,9 @@ local function place(request)
   request.seat = instances.aim(name)
   counts.take(request, "seat " .. request.seat)
   local span, called = request.span, model.engine_name[name]
-  if span and called and called ~= request.called then
-    span[2] = body.replace(span[1], span[2], called)
-    request.called = called
+  if span and called and (called ~= request.called or request.unsalted) then
+    span[2] = body.replace(span[1], span[2], called, request.salt)
+    request.called, request.unsalted = called, nil
   end
 end
 
@@ -176,6 +176,8 @@ function gateway.serve()
   request.model, request.asked = var.upstream_http_x_rw_group, var.upstream_http_x_rw_asked
   request.sticky = var.upstream_http_x_rw_sticky or ""
   request.span, request.called = body.span(var.upstream_http_x_rw_span, var.upstream_http_x_rw_model)
+  local salt = var.upstream_http_x_rw_salt
+  if salt and salt ~= "" then request.salt, request.unsalted = salt, true end
   local model = settings.models[request.model]
   if not model then return fail(503, "the gateway has just got other settings: ask again", { retry = SOON }) end
 

@@ -16,9 +16,11 @@ import pytest
 
 from lab.hosts import Host
 from rigwright.gateway import conf
+from rigwright.gateway.fields import request_rules
 from rigwright.inventory import ROOT
 from rigwright.system_calls import filter_lines
 from tests.hosts.conftest import Boot
+from tests.unit.request_bodies import passed_examples, refused_examples, refused_places
 
 FOLDER = "/var/lib/door"
 PORT = 18020
@@ -62,6 +64,15 @@ def door() -> conf.Door:
     )
 
 
+def rules() -> dict[str, list[dict[str, object]]]:
+    """What the cases read of the rules for request fields."""
+    refused, passed = (
+        [{"rule": one.rule, "path": one.path, "members": one.members} for one in examples]
+        for examples in ((*refused_examples(), *refused_places()), passed_examples())
+    )
+    return {"fields": [one.setting for one in request_rules()], "refused": refused, "passed": passed}
+
+
 def brought(folder: Path) -> bytes:
     """All that the cases need, as an archive."""
     for name in ("conf", "run/tls"):
@@ -73,6 +84,7 @@ def brought(folder: Path) -> bytes:
     ours = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "roles/gateway/host/router", folder / "conf/router", ignore=ours)
     shutil.copytree(ROOT / "tests/hosts/door", folder / "door", ignore=ours)
+    (folder / "door/rules.json").write_text(json.dumps(rules()))
     made = subprocess.run(CERTIFICATE.format(folder / "run/tls").split(), capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     archive = io.BytesIO()

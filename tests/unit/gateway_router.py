@@ -19,6 +19,7 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 from threading import Event, Thread
 from typing import Any
 
+from rigwright.gateway.fields import request_rules
 from rigwright.inventory import ROOT
 
 ROUTER = ROOT / "roles/gateway/host/router"
@@ -61,7 +62,7 @@ def key(clear: str, name: str, **limits: object) -> dict[str, object]:
 
 def model(*instances: str, **more: object) -> dict[str, object]:
     """An entry of the settings' models."""
-    usual = {"paths": [CHAT, "completions"], "queue": 64, "sticky": "", "slots": 4}
+    usual = {"paths": [CHAT, "completions"], "queue": 64, "sticky": "", "slots": 4, "allow_fields": [], "salted": False}
     return {"instances": list(instances), "engine_name": {one: f"{one}.gguf" for one in instances}, **usual, **more}
 
 
@@ -160,6 +161,7 @@ class World:
         for name in ("links", "out"):
             (self.folder / name).mkdir()
         places = {"links": self.folder / "links", "out": self.out, "admin": self.folder / "admin.sock"}
+        self.settings.setdefault("fields", [one.setting for one in request_rules()])
         self.settings.update({name: str(path) for name, path in places.items()})
         for name in ("light", "heavy"):
             one = socket.socket(socket.AF_UNIX)

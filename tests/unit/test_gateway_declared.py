@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from checks.survey.clients import names
+from rigwright.declaration.instance import Instance
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import ways
 from rigwright.gateway.entry import Gateway, ListenerEntry
+from rigwright.gateway.offers import refuse_gateway
 from rigwright.gateway.service import door
 from rigwright.gateway.told import sentences
 from rigwright.inventory import load
 from tests.unit.samples import Box, chat, entry, instance, rig
+from tests.unit.serving_samples import able
 
 LAN = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}
 TWINS = {name: {"variant": "llamacpp/cpu", "port": 8020 + at} for at, name in enumerate(("chat", "twin"))}
@@ -112,6 +116,23 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             "gateway.listeners.tls: ",
         ),
         ({"listeners": LAN, "origins": ["*"]}, "gateway.origins[0]: '*' is refused: must be an origin without a path"),
+        (
+            {"listeners": LAN, "allow_fields": ["chat_templat"]},
+            'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?',
+        ),
+        (
+            {"listeners": LAN, "models": {"fast": {"instances": ["chat"], "allow_fields": ["n", "loras"]}}},
+            'gateway.models.fast.allow_fields: there is no rule for request fields "loras"; did you mean "lora"?',
+        ),
+        (
+            {"listeners": LAN, "cache_isolation": "keys"},
+            "gateway.cache_isolation: 'keys' is refused: must be",
+        ),
+        (
+            {"listeners": {"lan": LAN["lan"] | {"keys": True}}, "cache_isolation": "key"},
+            "gateway.cache_isolation: small is served by llama.cpp, whose prompt cache cannot be kept apart by key: "
+            'set cache_isolation = "" for this model, or an instance for each client',
+        ),
         ({"listeners": LAN, "sticky": "cookie"}, "gateway.sticky: 'cookie' is refused: must be"),
         (
             {"listeners": LAN, "scrapers": ["10.0.0.7/24"]},
@@ -190,6 +211,34 @@ def test_a_plan_says_who_will_reach_what(listener: dict[str, object], said: str)
     gateway = Gateway.model_validate({"listeners": {"x": {"port": 8000} | listener}})
     (line,) = sentences(rig(instance(model_name="model"), gateway=gateway))
     assert line.endswith(f": {said}")
+
+
+def test_a_plan_names_the_harmful_fields_that_are_open() -> None:
+    listeners = {"x": {"port": 8000, "address": "127.0.0.1"}}
+    models = {"small": {"instances": ["chat"], "allow_fields": ["regex", "chat_template"]}}
+    gateway = Gateway.model_validate({"listeners": listeners, "allow_fields": ["n"], "models": models})
+    _, line = sentences(rig(instance(), gateway=gateway))
+    assert line == "request fields that can harm an engine are allowed for small: chat_template, regex"
+
+
+def refusals_of_isolation(gateway: dict[str, object], *instances: Instance) -> list[tuple[str, str]]:
+    refused: list[tuple[str, str]] = []
+    made = Gateway.model_validate({"cache_isolation": "key", **gateway})
+    refuse_gateway(made, instances, {one.name: 8000 for one in instances}, {}, lambda *one: refused.append(one))
+    return refused
+
+
+def test_caches_are_kept_apart_where_engine_and_listener_can() -> None:
+    keyed = {"x": {"address": "127.0.0.1", "port": 1}}
+    salting = replace(able(), name="twin")
+    assert refusals_of_isolation({"listeners": keyed}, salting) == []
+    ((key, why),) = refusals_of_isolation({"listeners": {"x": keyed["x"] | {"keys": False}}}, salting)
+    assert key == "gateway.cache_isolation" and why.startswith("no listener needs keys")
+    mixed = {"a": {"instances": ["chat"]}, "b": {"instances": [salting.name]}}
+    ((key, why),) = refusals_of_isolation({"listeners": keyed, "models": mixed}, instance(), salting)
+    assert key == "gateway.cache_isolation" and why.startswith("a is served by llama.cpp, whose prompt cache cannot")
+    mixed["a"]["cache_isolation"] = ""
+    assert refusals_of_isolation({"listeners": keyed, "models": mixed}, instance(), salting) == []
 
 
 def test_nginx_gets_no_socket_on_which_a_worker_could_stand_still(box: Box) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +108,7 @@ def test_a_request_goes_where_its_model_is(world: World, to: str) -> None:
         "x-rw-asked": "gpt-4o",
         "x-rw-model": '"gpt-4o"',
         "x-rw-span": "26-34",
+        "x-rw-salt": "",
         "x-rw-sticky": "",
         "x-rw-stream": "1",
     }
@@ -252,3 +256,54 @@ def test_nothing_of_a_caller_is_in_the_log(world: World) -> None:
     world.ask("/auth", listener="wan", **bearer("secret-key"))
     world.ask("/models/secret-name")
     assert "secret" not in world.stderr and ALICE not in world.stderr
+
+
+def test_prompts_are_salted_by_key_alone_and_the_same_over_restarts(tmp_path: Path) -> None:
+    made = World(
+        tmp_path,
+        {
+            "listeners": {name: {"keys": keys, "models": None} for name, keys in (("lan", False), ("wan", True))},
+            "models": {"kept": model("chat", salted=True), "shared": model("other")},
+            "aliases": {},
+            "origins": [],
+            "probe": {"every": 3600, "timeout": 60},
+            "digest": "d",
+        },
+        [key(ALICE, "alice"), key(BOB, "bob")],
+    )
+
+    def salt(name: str, clear: str = "") -> str:
+        headers = identity(made, clear) if clear else {"listener": "lan"}
+        answer = made.route({"model": name}, **headers)
+        assert answer.status == 204
+        return answer.headers["x-rw-salt"]
+
+    try:
+        made.start()
+        until(lambda: made.ask("/state").status == 200)
+        alice, bob, keyless = salt("kept", ALICE), salt("kept", BOB), salt("kept")
+        assert len({alice, bob, keyless}) == 3 and all(len(one) == 64 for one in (alice, bob, keyless))
+        # nothing that a client or the file of keys shows
+        shown = json.dumps(made.keys) + ALICE + BOB
+        assert not any(one in shown for one in (alice, bob, keyless))
+        assert salt("shared", ALICE) == ""
+        # a caller of a listener without keys does not become another by a header
+        assert (
+            made.route({"model": "kept"}, listener="lan", **{"X-Rw-Key": made.keys[0]["id"]}).headers["x-rw-salt"]
+            == keyless
+        )
+        refused = made.route({"model": "kept", "cache_salt": alice}, **identity(made, BOB))
+        assert (refused.status, refused.error["param"]) == (400, "cache_salt")
+        os.killpg(made.pid, signal.SIGTERM)
+        assert made.ended() == 0
+        made.start()
+        until(lambda: made.ask("/state").status == 200)
+        assert salt("kept", ALICE) == alice
+    finally:
+        made.stop()
+
+
+def test_a_harmful_field_is_named_in_an_error_of_openais_shape(world: World) -> None:
+    said = world.route({"model": "qwen3", "chat_template": "{{ 1 }}"})
+    assert (said.status, said.error["type"], said.error["param"]) == (400, "invalid_request_error", "chat_template")
+    assert 'an operator can allow it with gateway.allow_fields = ["chat_template"]' in said.error["message"]

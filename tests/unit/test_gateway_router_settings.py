@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.gateway.fields import request_rules
 from roles.gateway.host.router.keyring import Keyring
 from roles.gateway.host.router.settings import Broken, Keys, read_keys, read_settings
 from tests.unit.gateway_router import key, model
@@ -23,6 +24,7 @@ SETTINGS: dict[str, Any] = {
     "out": "/run/out",
     "admin": "/run/admin.sock",
     "digest": "d",
+    "fields": [one.setting for one in request_rules()],
 }
 
 
@@ -58,6 +60,10 @@ def changed(where: str, value: object) -> dict[str, Any]:
         ("probe/every", 0, "probe/every: must be a number of seconds above 0"),
         ("probe/timeout", True, "probe/timeout: must be a number of seconds above 0"),
         ("digest", None, "digest: must be a text"),
+        ("fields", None, "fields: must be a list"),
+        ("fields", [{"kind": "harmless"}], "fields/0/kind: must be one of absent"),
+        ("models/qwen3/allow_fields", ["chat_templat"], "models/qwen3/allow_fields: there is no rule chat_templat"),
+        ("models/qwen3/salted", 1, "models/qwen3/salted: must be true or false"),
     ],
 )
 def test_settings_that_are_wrong_say_where(tmp_path: Path, where: str, value: object, said: str) -> None:

@@ -70,6 +70,7 @@ class Image(InstallingKind):
     causes = (*INSIDE.causes, *CAUSES)
     marks = INSIDE.marks
     judges_names = INSIDE.judges_names
+    salts_prompts = INSIDE.salts_prompts
     counts = INSIDE.counts
 
     def rules(self) -> tuple[Rule, ...]:

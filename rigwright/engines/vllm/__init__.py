@@ -45,6 +45,7 @@ class Vllm(Kind):
     counts = told.COUNTS
     marks = told.MARKS
     judges_names = True
+    salts_prompts = True
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/vllm/cautions.py."""

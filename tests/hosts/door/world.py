@@ -14,6 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from door.clients import posting, told
 from door.engines import Engine
@@ -29,6 +30,8 @@ for number, wanted in enumerate(sys.argv[1:3]):
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "light:heavy"}
 os.execv(sys.executable, [sys.executable, "-I", *sys.argv[3:]])
 """
+RULES: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("rules.json").read_text())
+"""`fields`, rules as the settings have them, and examples that they have `refused` and `passed`."""
 SETTINGS: dict[str, object] = {
     "listeners": {
         "lan": {"keys": False, "models": None, "names": []},
@@ -43,11 +46,14 @@ SETTINGS: dict[str, object] = {
             "queue": 400,
             "slots": 50,
             "sticky": "header:x-session-id",
+            "allow_fields": [],
+            "salted": False,
         }
     },
     "aliases": {},
     "origins": ["https://chat.example", "chrome-extension://abcdef"],
     "probe": {"every": 600, "timeout": 60},
+    "fields": RULES["fields"],
 }
 
 Case = Callable[["World"], Awaitable[None]]

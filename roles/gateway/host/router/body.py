@@ -10,7 +10,7 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NoReturn
@@ -64,6 +64,10 @@ class Asked:
     """The body as Latin-1."""
     talk: tuple[int, int] | None
     """Where the conversation's value is."""
+    members: Mapping[str, Any]
+    """The values of the outermost object by name: numbers as floats, texts with a character for each byte."""
+    sizes: Mapping[str, int]
+    """Bytes of each of them as it is written."""
 
 
 def read(body: bytes | bytearray) -> Asked:
@@ -77,21 +81,20 @@ def read(body: bytes | bytearray) -> Asked:
     _modest(body)
     text = body.decode("latin-1")
     spans: dict[str, tuple[int, int]] = {}
-    stream = False
+    members: dict[str, Any] = {}
     for key, first, end, value in _members(text):
         # a reader that takes no heed of case, or ends a text at a NUL, would find a second one
         if key != "model" and key.partition("\0")[0].lower() == "model":
             raise Refused("a member of the body has a name that could be read as model", "model")
         if key in spans:
             raise Refused(f"the body has {_named(key)} twice", key if key in ("model", "stream") else None)
-        spans[key] = (first, end)
-        if key == "stream":
-            stream = value is True
+        spans[key], members[key] = (first, end), value
     if "model" not in spans:
         raise Refused("the body must name a model", "model")
     first, end = spans["model"]
     talk = next((spans[one] for one in TALKS if one in spans), None)
-    return Asked(_name(body[first:end]), (first, end), stream, text, talk)
+    sizes = {key: last - start for key, (start, last) in spans.items()}
+    return Asked(_name(body[first:end]), (first, end), members.get("stream") is True, text, talk, members, sizes)
 
 
 def beginning(asked: Asked) -> str:
@@ -175,8 +178,19 @@ def _constant(name: str) -> NoReturn:
     raise Refused(f"the body is not JSON: it has {name}")
 
 
-# numbers stay texts: nobody here counts with them, and int() refuses long ones
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_constant)
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, in which no reader finds another value of a name than the rules for fields have judged."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        for name, _ in pairs:
+            if name not in made:
+                raise Refused(f"an object in the body has {_named(name)} twice")
+            del made[name]
+    return made
+
+
+# int() refuses long numbers, and float() is exact as far as rules for fields count
+_DECODER = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_constant, object_pairs_hook=_single)
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
 from urllib.parse import unquote
 
 from . import answers, body
 from .answers import error
+from .fields import RuleSet, Violation
 from .http import Answer, Malformed, Request
 from .keyring import Keyring
 from .settings import Listener, Model, Settings
 
 MOST_LOGGED = 128
 """Characters of a model's name that the log shows."""
+SALT = "rigwright cache salt"
 NAMED = 50
 """Models that an error names at most."""
 _PATH = re.compile(r"[a-z][a-z0-9_/-]{0,63}")
@@ -114,7 +117,9 @@ class Router:
             shown = f"/v1/{path}" if _PATH.fullmatch(path) else "this path"
             has = ", ".join(f"/v1/{one}" for one in model.paths)
             return error(404, f"{name} does not serve {shown}; it has {has}", code="path_not_found")
+        _judge_fields(model.rules[path], asked, model.salted)
         first, end = asked.span
+        salt = self._salt(request) if model.salted else ""
         return Answer(
             204,
             (
@@ -123,10 +128,38 @@ class Router:
                 ("X-Rw-Asked", "".join(one if " " <= one <= "~" else "?" for one in asked.model[:MOST_LOGGED])),
                 ("X-Rw-Model", json.dumps(asked.model)),
                 ("X-Rw-Span", f"{first}-{end}"),
+                ("X-Rw-Salt", salt),
                 ("X-Rw-Sticky", _sticky(request, model, asked)),
                 ("X-Rw-Stream", "1" if asked.stream else "0"),
             ),
         )
+
+    def _salt(self, request: Request) -> str:
+        """What keeps a caller's prompts apart from others' in an engine's prefix cache: made of what is kept of the
+        key, so that it stays over restarts, is known to no client, and says nothing of the key.
+        """
+        key = self.keyring.keys.by_id.get(request.header("x-rw-key") or "")
+        if key is None or not self._listener(request).keys:
+            return hashlib.sha256(f"{SALT} {request.header('x-rw-listener')}".encode()).hexdigest()
+        return hmac.new(bytes.fromhex(key.sha256), SALT.encode(), hashlib.sha256).hexdigest()
+
+
+def _judge_fields(rules: RuleSet, asked: body.Asked, salted: bool) -> None:
+    """Refuse a body with a field that could harm an engine.
+
+    Raises:
+        Refused: it has one.
+    """
+    for key in asked.members:
+        name = key.partition("\0")[0].lower()
+        if salted and name == "cache_salt":
+            raise body.Refused("cache_salt must not be sent: this gateway sets one for each key", name)
+        if name != key and name in rules.names:
+            raise body.Refused(f"a member of the body has a name that could be read as {name}", name)
+    try:
+        rules.judge(asked.members, asked.sizes)
+    except Violation as violation:
+        raise body.Refused(str(violation), violation.place) from None
 
 
 def _sticky(request: Request, model: Model, asked: body.Asked) -> str:

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .fields import ENTRY, KINDS, FieldRule, RuleSet
+
 _ONE = TypeVar("_ONE")
 _INSTANCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _MODEL = re.compile(r"[\x21-\x7e]{1,256}")
 _PATH = re.compile(r"[a-z][a-z0-9_/-]{0,63}")
 _STICKY = re.compile(r"|conversation|header:[a-z0-9-]{1,64}")
+_PLACE = re.compile(r"[A-Za-z0-9_]+(\[\])?(\.[A-Za-z0-9_]+(\[\])?)*")
+_RULE = re.compile(r"[a-z_]{1,64}")
+_ANY = re.compile(r"[\x20-\x7e]{1,1024}")
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEY_NAME = re.compile(r"[\x21-\x7e]{1,64}")
@@ -45,6 +50,10 @@ class Model:
     """As they follow /v1/."""
     sticky: str
     """By what requests find the same instance again: nothing, `conversation`, `header:NAME`."""
+    rules: Mapping[str, RuleSet]
+    """What the fields of requests are judged by, for each of `paths`."""
+    salted: bool
+    """Whether prefix caches of its engines are kept apart by key."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,10 @@ def read_settings(path: Path) -> Settings:
     text = _text(path)
     root = _Table(path.name, "", _json(path, text))
     probe = root.table("probe")
+    rules = [_rule(one) for one in root.rows("fields")]
     settings = Settings(
         listeners={name: _listener(one) for name, one in root.tables("listeners", _INSTANCE).items()},
-        models={name: _model(one) for name, one in root.tables("models", _MODEL).items()},
+        models={name: _model(one, rules) for name, one in root.tables("models", _MODEL).items()},
         aliases=root.words("aliases"),
         every=probe.number("every"),
         timeout=probe.number("timeout"),
@@ -156,13 +166,37 @@ def _listener(one: _Table) -> Listener:
     return Listener(keys=one.take("keys", bool, "true or false"), models=one.names("models"))
 
 
-def _model(one: _Table) -> Model:
+def _rule(one: _Table) -> FieldRule:
+    kind = one.text("kind")
+    if kind not in KINDS:
+        raise Broken(f"{one.file}: {one.place}kind: must be one of {', '.join(KINDS)}")
+    return FieldRule(
+        name=one.text("name", _RULE),
+        kind=kind,
+        places=tuple(tuple(place.replace(ENTRY, f".{ENTRY}").split(".")) for place in one.texts("at", _PLACE)),
+        names=frozenset(one.texts("names", _ANY)),
+        least=float(one.take("least", int, "a whole number")),
+        most=float(one.take("most", int, "a whole number")),
+        demand=one.text("demand", _ANY),
+        paths=frozenset(one.texts("paths", _PATH)),
+    )
+
+
+def _model(one: _Table, rules: list[FieldRule]) -> Model:
     instances = one.texts("instances", _INSTANCE)
     names = one.words("engine_name")
     for instance in instances:
         if instance not in names:
             raise Broken(f"{one.file}: {one.place}engine_name: {instance} is missing")
-    return Model(instances, names, one.texts("paths", _PATH), one.text("sticky", _STICKY))
+    paths, allowed = one.texts("paths", _PATH), set(one.texts("allow_fields", _RULE))
+    if unknown := allowed - {rule.name for rule in rules}:
+        raise Broken(f"{one.file}: {one.place}allow_fields: there is no rule {min(unknown)}")
+    judging = [rule for rule in rules if rule.name not in allowed]
+    return Model(
+        *(instances, names, paths, one.text("sticky", _STICKY)),
+        rules={path: RuleSet([rule for rule in judging if path in rule.paths or not rule.paths]) for path in paths},
+        salted=one.take("salted", bool, "true or false"),
+    )
 
 
 def _text(path: Path) -> bytes:

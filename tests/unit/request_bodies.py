@@ -1,0 +1,89 @@
+"""Bodies that the rules for request fields refuse and pass: the examples of each rule, and one for each place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from rigwright.gateway.fields import RequestRule, request_rules
+
+BOMB = "(.{0,1000}){0,1000}x"
+_SIZED = {"entries", "prompts", "size"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A body."""
+
+    rule: str
+    path: str
+    """Of the API, after /v1/."""
+    members: dict[str, JsonValue]
+    """Beside the model."""
+
+    def body(self, model: str) -> bytes:
+        return json.dumps({"model": model, **self.members}).encode()
+
+
+def refused_examples() -> list[Example]:
+    """The one that each rule has."""
+    return [_example(rule, rule.refused) for rule in request_rules()]
+
+
+def passed_examples() -> list[Example]:
+    """Likewise."""
+    return [_example(rule, rule.passed) for rule in request_rules()]
+
+
+def refused_places() -> Iterator[Example]:
+    """One for each place of each rule."""
+    for rule in request_rules():
+        for place in rule.at:
+            yield at_place(rule, place, _wrong(rule))
+
+
+def at_place(rule: RequestRule, place: str, value: JsonValue) -> Example:
+    """A body with a value at one place of a rule."""
+    for step in reversed(place.split(".")):
+        value = {step.removesuffix("[]"): [value] if step.endswith("[]") else value}
+    assert isinstance(value, dict)
+    return Example(rule.name, _path(rule, value), value)
+
+
+def _example(rule: RequestRule, members: dict[str, JsonValue]) -> Example:
+    made = _expanded(rule, members) if rule.kind in _SIZED else members
+    assert isinstance(made, dict)
+    return Example(rule.name, _path(rule, made), made)
+
+
+def _expanded(rule: RequestRule, value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {name: _expanded(rule, one) for name, one in value.items()}
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "x" * value if rule.kind == "size" else ["x"] * value
+    return value
+
+
+def _path(rule: RequestRule, members: dict[str, JsonValue]) -> str:
+    if rule.paths:
+        return rule.paths[0]
+    return "responses" if "input" in members else "completions" if "prompt" in members else "chat/completions"
+
+
+def _wrong(rule: RequestRule) -> JsonValue:
+    values: dict[str, JsonValue] = {
+        "absent": "x",
+        "scalars": {"chat_template": "{{ 1 }}"},
+        "entries": ["x"] * (rule.most + 1),
+        "prompts": ["x"] * (rule.most + 1),
+        "number": rule.most + 1,
+        "size": "x" * (rule.most + 1),
+        "words": rule.names[0] if rule.names else None,
+        "schemes": "file:///etc/passwd",
+        "regex": BOMB,
+        "patterns": {"items": [{"properties": {"a": {"pattern": BOMB}}}]},
+    }
+    return values[rule.kind]

@@ -1,0 +1,270 @@
+"""Which fields of a request the gateway refuses: every rule, at every place, and what is allowed of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.gateway.entry import Gateway
+from rigwright.gateway.fields import RequestRule, request_rules, rule_names
+from rigwright.gateway.service import door
+from roles.gateway.host.router import fields
+from roles.gateway.host.router.body import Refused, read
+from roles.gateway.host.router.fields import is_modest
+from roles.gateway.host.router.routing import _judge_fields
+from roles.gateway.host.router.settings import Model, Settings, read_settings
+from tests.unit.gateway_router import model
+from tests.unit.request_bodies import Example, at_place, passed_examples, refused_examples, refused_places
+from tests.unit.samples import rig
+from tests.unit.serving_samples import able
+
+PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank"]
+RULES = {rule.name: rule for rule in request_rules()}
+
+
+def judging(folder: Path, *allowed: str, salted: bool = False) -> Model:
+    """A model whose requests are judged by the shipped rules."""
+    file = folder / "settings.json"
+    one = model("chat", paths=PATHS, allow_fields=list(allowed), salted=salted)
+    places = dict.fromkeys(("links", "out", "admin", "digest"), "/")
+    made: dict[str, Any] = {"listeners": {}, "models": {"m": one}, "aliases": {}, "probe": {"every": 1, "timeout": 1}}
+    file.write_text(json.dumps(made | places | {"fields": [rule.setting for rule in request_rules()]}))
+    return read_settings(file).models["m"]
+
+
+def refusal(made: Model, sent: Example | bytes, path: str = "") -> Refused | None:
+    """Why a body is refused; None where it is not."""
+    body, path = (sent, path or PATHS[0]) if isinstance(sent, bytes) else (sent.body("m"), sent.path)
+    try:
+        _judge_fields(made.rules[path], read(body), made.salted)
+    except Refused as refused:
+        return refused
+    return None
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return judging(tmp_path_factory.mktemp("rules"))
+
+
+@pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
+def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_path: Path, example: Example) -> None:
+    rule = RULES[example.rule]
+    refused = refusal(judging(tmp_path, "grammar") if rule.name == "grammar_size" else strict, example)
+    assert refused is not None
+    assert refused.param in rule.at
+    assert refused.message.startswith(f"{refused.param} {rule.demand}: {rule.reason}; ")
+    assert refused.message.endswith(f'gateway.allow_fields = ["{rule.name}"]')
+    # a grammar that is allowed still has a limit
+    others = {"grammar_size": ("grammar",)}.get(rule.name, ())
+    assert refusal(judging(tmp_path, rule.name, *others), example) is None
+
+
+@pytest.mark.parametrize("example", passed_examples(), ids=lambda one: one.rule)
+def test_each_rule_lets_what_clients_need_pass(strict: Model, example: Example) -> None:
+    assert refusal(strict, example) is None
+
+
+@pytest.mark.parametrize("example", list(refused_places()), ids=lambda one: f"{one.rule}-{next(iter(one.members))}")
+def test_a_rule_is_for_each_of_its_places(strict: Model, example: Example) -> None:
+    refused = refusal(strict, example)
+    assert refused is not None and refused.param in RULES[example.rule].at
+
+
+@pytest.mark.parametrize("rule", request_rules(), ids=lambda one: one.name)
+def test_null_is_no_value(strict: Model, rule: RequestRule) -> None:
+    for place in rule.at:
+        assert refusal(strict, at_place(rule, place, None)) is None
+
+
+def test_rules_are_complete_and_of_known_kinds() -> None:
+    assert len(set(rule_names())) == len(rule_names())
+    assert {rule.kind for rule in request_rules()} <= set(fields.KINDS)
+    assert f"at most {fields.MOST_OPTIONAL} times" in RULES["regex"].demand
+    assert f"{fields.PATTERNS * RULES['patterns'].most} together" in RULES["patterns"].demand
+    source = re.compile(r"(CVE-\d{4}-\d+|PYSEC-\d{4}-\d+|GHSA(-[a-z0-9]{4}){3}|protocol|schema|measured|https://\S+)")
+    for rule in request_rules():
+        assert all(source.fullmatch(one) for one in rule.source), rule.name
+        assert rule.refused and rule.passed and set(rule.paths) <= set(PATHS)
+
+
+@pytest.mark.parametrize(
+    ("sent", "param"),
+    [
+        # as a reader that takes no heed of case, or ends a text at a NUL, would have it
+        (b'{"model":"m","Chat_Template":"x"}', "chat_template"),
+        (b'{"model":"m","chat_template\\u0000":"x"}', "chat_template"),
+        (b'{"model":"m","chat\\u005ftemplate":"x"}', "chat_template"),
+        (b'{"chat_template":"x","model":"m"}', "chat_template"),
+        # a number as text is a number to pydantic
+        (b'{"model":"m","n":"1000000"}', "n"),
+        (b'{"model":"m","n":" 1e6 "}', "n"),
+        (b'{"model":"m","n":1e400}', "n"),
+        (b'{"model":"m","n":"nan"}', "n"),
+        (b'{"model":"m","n":"' + b"0" * 40 + b'1000"}', "n"),
+        (b'{"model":"m","n":[1]}', "n"),
+        (b'{"model":"m","n":-1}', "n"),
+        (b'{"model":"m","chat_template_kwargs":{"enable_thinking":{"a":1}}}', "chat_template_kwargs"),
+        (b'{"model":"m","chat_template_kwargs":{"thinking":"' + b"a" * 65 + b'"}}', "chat_template_kwargs"),
+        (b'{"model":"m","chat_template_kwargs":[]}', "chat_template_kwargs"),
+        (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":"FILE:///x"}}]}]}', None),
+        (b'{"model":"m","messages":[{"content":[{"type":"image_url","image_url":{"url":" file:///x"}}]}]}', None),
+        # an object where a list is expected
+        (b'{"model":"m","messages":[{"content":{"type":"prompt_embeds"}}]}', "messages[].content[].type"),
+    ],
+)
+def test_no_spelling_brings_a_field_past_its_rule(strict: Model, sent: bytes, param: str | None) -> None:
+    refused = refusal(strict, sent)
+    assert refused is not None and (param is None or refused.param == param)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"model":"m","chat_template_kwargs":{"thinking":true,"thinking":{"a":1}}}',
+        b'{"model":"m","x":[[{"a":1,"b":2,"\\u0061":3}]]}',
+        b'{"model":"m","messages":[{"content":[{"type":"prompt_embeds","type":"text"}]}]}',
+    ],
+)
+def test_an_object_with_a_name_twice_is_refused_at_any_depth(sent: bytes) -> None:
+    with pytest.raises(Refused, match=r"an object in the body has .* twice"):
+        read(sent)
+
+
+def test_many_names_of_which_one_is_twice_are_read_in_little_time() -> None:
+    names = b",".join(b'"%d":1' % one for one in range(200_000))
+    with pytest.raises(Refused, match="twice"):
+        read(b'{"model":"m","x":{' + names + b',"199999":1}}')
+
+
+def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
+    for prompt, passes in (
+        (list(range(5000)), True),
+        ([[1, 2]] * 128, True),
+        ([[1, 2]] * 129, False),
+        (["a"] * 129, False),
+        ([1] * 200 + ["a"], False),
+        ("a" * 5000, True),
+    ):
+        sent = json.dumps({"model": "m", "prompt": prompt}).encode()
+        assert (refusal(strict, sent, "completions") is None) is passes
+    # what is a list of items there
+    sent = json.dumps({"model": "m", "input": [{"role": "user"}] * 3000}).encode()
+    assert refusal(strict, sent, "responses") is None and refusal(strict, sent, "embeddings") is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "modest"),
+    [
+        ("", True),
+        (r"^\d{4}-\d{2}-\d{2}T[0-9:.]+Z$", True),
+        (r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,63}", True),
+        (r"(cat|dog){1,3}(, and more)?", True),
+        (r"(?:a+)?b*", True),
+        (r"(?P<name>x)(?i)a+?", True),
+        (r"\(a+\)+", True),
+        (r"[(a+)]+[^)]{3}", True),
+        (r"a{,5}b{2,}{", True),
+        (r"{not a repetition}", True),
+        (r"x{0,1000}", True),
+        (r"x{0,1001}", False),
+        (r"x{99999999999}", False),
+        (r"(a+)+b", False),
+        (r"(a+)*", False),
+        (r"(a{9}){9}", False),
+        (r"((a{9})b){9}", False),
+        (r"((a)*|b){9}", False),
+        (r"(a+)?{9}", False),
+        (r"(a+)+?", False),
+        (r"a{9}{9}", False),
+        (r"a++", False),
+        (r"(a\)b+)+", False),
+        (r"([)]a+)+", False),
+        (r"(a[\]]+)+", False),
+        # what engines read differently
+        (r"[](a+)+b", False),
+        (r"[^](a+)+]", False),
+        (r"[a", False),
+        (r"(?x)(a+) +", False),
+        (r"(?ix:(a+) +)", False),
+        (r"(?#comment)a", False),
+        ("[a-z]*" * 64, True),
+        ("[a-z]*" * 65, False),
+        ("[a-z]?" * 65, False),
+        ("(|a)" * 65, False),
+        ("(a||b)" * 65, False),
+        ("|".join(["cat"] * 200), True),
+        ("a" * 4096, True),
+        ("a" * 4097, False),
+    ],
+)
+def test_an_expression_is_modest_that_repeats_no_repetition(pattern: str, modest: bool) -> None:
+    assert is_modest(pattern, 4096) is modest
+
+
+def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
+    bomb = {"pattern": "(a+)+"}
+    for schema in (
+        {"anyOf": [{"items": bomb}]},
+        {"$defs": {"a": {"properties": {"pattern": bomb}}}},
+        {"patternProperties": {"(a+)+": {}}},
+    ):
+        function = {"type": "function", "function": {"name": "a", "parameters": schema}}
+        sent = json.dumps({"model": "m", "tools": [function]}).encode()
+        refused = refusal(strict, sent)
+        assert refused is not None and refused.param == "tools"
+    named = {"properties": {"pattern": {"type": "string"}}}
+    assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None
+
+
+def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:
+    salted = judging(tmp_path, "cache_salt", salted=True)
+    for value in (b'"mine"', b"null", b'""'):
+        refused = refusal(salted, b'{"model":"m","cache_salt":' + value + b"}")
+        assert refused is not None and refused.param == "cache_salt" and "sets one for each key" in refused.message
+    for name in (b"Cache_Salt", b"cache_salt\\u0000", b"cache\\u005fsalt"):
+        assert refusal(salted, b'{"model":"m","' + name + b'":"mine"}') is not None
+
+
+@pytest.mark.parametrize("rule", [rule for rule in request_rules() if rule.kind == "absent"], ids=lambda one: one.name)
+def test_an_empty_value_is_none_where_none_may_be_sent(strict: Model, rule: RequestRule) -> None:
+    for value in ("", False, []):
+        assert refusal(strict, at_place(rule, rule.at[0], value)) is None
+    for value in (0, " ", {}, [None], True):
+        assert refusal(strict, at_place(rule, rule.at[0], value)) is not None
+
+
+def test_patterns_are_few_together(strict: Model) -> None:
+    for number, passes in ((4, True), (5, False)):
+        schema = {"anyOf": [{"pattern": "a" * 4096}] * number}
+        sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).encode()
+        assert (refusal(strict, sent) is None) is passes
+
+
+def test_a_number_as_text_within_the_limit_passes(strict: Model) -> None:
+    assert refusal(strict, b'{"model":"m","n":"2","top_logprobs":5.0,"logprobs":true}') is None
+
+
+def test_a_declared_gateway_has_all_rules_but_those_that_it_allows(tmp_path: Path) -> None:
+    def settings(**changes: object) -> Settings:
+        listeners = {"x": {"address": "127.0.0.1", "port": 8000}}
+        gateway = Gateway.model_validate({"listeners": listeners, **changes})
+        (tmp_path / "settings.json").write_text(
+            door(rig(replace(able(), name="chat"), gateway=gateway), "# ours").files["gateway/settings.json"]
+        )
+        return read_settings(tmp_path / "settings.json")
+
+    usual, opened = settings(), settings(allow_fields=["chat_template"], cache_isolation="key")
+    (closed,), (some,) = usual.models.values(), opened.models.values()
+    assert (closed.salted, some.salted) == (False, True)
+    for example in refused_examples():
+        if example.path in closed.paths:
+            assert refusal(closed, example) is not None
+            assert (refusal(some, example) is None) is (example.rule == "chat_template")
+    # what check D02 asks the running router for
+    assert usual.digest != opened.digest
