@@ -32,9 +32,6 @@ from rigwright.supply.expected import digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 
-# Locked environments: what hosts need in Python, and the CUDA toolkit.
-TOOLS = "tools"
-CUDA = "cuda"
 # What sets the cards' limits; it stands among the instances' units.
 POWER_UNIT = "rigwright-power.service"
 # Below it each instance has the folders of what it has compiled; systemd makes them (CacheDirectory=).
@@ -43,12 +40,6 @@ CACHES = "/var/cache/rigwright/instances"
 COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
 # useradd(8): a name is no longer
 USER_LENGTH = 32
-# The locked environment with the hub's own client, for hosts that fetch from it.
-HUB_CLIENT = "hub-client"
-# The locked environment of what tells of cards.
-GPU_EXPORTER = "gpu-exporter"
-# The locked environment with what puts environments together: uv and py-rattler.
-INSTALLERS = "installers"
 
 
 @dataclass(frozen=True)

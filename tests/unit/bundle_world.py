@@ -33,7 +33,7 @@ DEBS = POOL | SIGNED
 INVENTORY = """
 from rigwright.inventory import hosts
 
-rigs = hosts({rigs!r}, bundle="the bundle")
+rigs = hosts({rigs!r}, bundle="the bundle", allow=["locks.tools"])
 """
 ROW = """
 [[artefact]]
