@@ -181,6 +181,7 @@ def parse(
         envs=envs,
         installers=installers,
         lock=lock,
+        requests={name: one.requirements for name, one in catalog.inputs.items() if one.kind in ("wheel", "conda")},
     )
 
 

@@ -118,6 +118,8 @@ class Rig:
     """The wheels of what puts environments together; none where it has no environment."""
     lock: Lock = field(compare=False, repr=False)
     """All of it that the inventory has, whatever of it is this rig's."""
+    requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
 
     def user(self, instance: Instance) -> str:
         """The system user that an instance runs as, and its group: no other instance's."""
