@@ -135,7 +135,9 @@ class Rig:
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
         asked = any(plugin.keys.doctor for one in self.instances for plugin in one.plugins)
         doctor = (self.doctor_user,) if asked else ()
-        return (*(self.user(instance) for instance in self.instances), *gateway, *self.watching.values(), *doctor)
+        client = (self.hub_user,) if self.hub_client else ()
+        instances = (self.user(instance) for instance in self.instances)
+        return (*instances, *gateway, *self.watching.values(), *doctor, *client)
 
     @property
     def watching(self) -> dict[str, str]:
@@ -156,6 +158,11 @@ class Rig:
     def doctor_user(self) -> str:
         """The system user of plugins' doctors: no instance's, which it could signal."""
         return f"{self.service_user[: USER_LENGTH - 9]}_doctor"
+
+    @property
+    def hub_user(self) -> str:
+        """The system user of the hub's own client."""
+        return f"{self.service_user[: USER_LENGTH - 9]}_hub"
 
     def socket_groups(self, instance: Instance) -> tuple[str, ...]:
         """The groups that may connect to an instance's socket: its own, and once it has answered the gateway's."""

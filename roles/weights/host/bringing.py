@@ -42,11 +42,10 @@ class Means:
         self.spec, self.place, self.board = spec, place, board
         credentials = os.environ.get("CREDENTIALS_DIRECTORY", "")
         token = Path(credentials, "hub-token")
-        self.token_file = token if credentials and token.is_file() else None
-        self.token = token.read_text().strip() if self.token_file else ""
+        self.token = token.read_text().strip() if credentials and token.is_file() else ""
         self.packages = Packages(spec)
         self.registries = Registries(spec, credentials)
-        self.client = Client(spec.hub_python, spec.pace, self.token_file, spec.redirects)
+        self.client = Client(spec.hub_python, spec.pace, self.token, spec.redirects, spec.hub_user)
         bases = {source.base for wanted in spec.files for source in wanted.sources if source.kind == "peer"}
         self.peers = {base: Peer(base, board.identity, spec.pace) for base in bases}
         self.slots = Semaphore(spec.parallel)
