@@ -65,6 +65,24 @@ def surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[str]]) 
         yield f"{shown(name)} is locked, and nothing that is asked for requires it"
 
 
+def surplus_conda(requirements: Iterable[str], packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Conda packages that no requirement needs, a line each.
+
+    Args:
+        requirements: Match specs: a name, and what is asked of it.
+        packages: `name` and `depends` of each, as conda-meta has them.
+    """
+    depends = {str(one["name"]): one.get("depends", ()) for one in packages}
+    found: set[str] = set()
+    left = [*requirements]
+    while left:
+        if (name := re.split(r"[ =<>!~\[]", str(left.pop()), maxsplit=1)[0]) not in found:
+            found.add(name)
+            left += depends.get(name, ())
+    for name in sorted({*depends} - found):
+        yield f"{shown(name)} is locked, and nothing that is asked for depends on it"
+
+
 def requires(path: Path) -> tuple[str, ...]:
     """The requirements of a wheel, as its METADATA writes them.
 
