@@ -198,7 +198,25 @@ def _alerts() -> str:
     return _drawn(("Alert", "Severity", "Says", "After"), rows)
 
 
-OTHERS = {"clients": _clients, "symptoms": _symptoms, "checks": _checks, "survey": _sections, "alerts": _alerts}
+def _root_programs() -> str:
+    """What root starts on hosts."""
+    from rigwright.supply.root_programs import PROGRAMS, WHERE
+
+    rows = [
+        (", ".join(f"`{name}`" for name in one.names), WHERE[one.origin], one.source, one.note or "")
+        for one in PROGRAMS
+    ]
+    return _drawn(("Programs", "Their bytes", "Package, group or source", "How"), rows)
+
+
+OTHERS = {
+    "root-programs": _root_programs,
+    "clients": _clients,
+    "symptoms": _symptoms,
+    "checks": _checks,
+    "survey": _sections,
+    "alerts": _alerts,
+}
 
 
 def _models(of: Any) -> list[type[BaseModel]]:

@@ -46,14 +46,57 @@ class RootPrograms:
     """How root starts them, where that is not plain."""
 
 
+DISTRIBUTION = {
+    "apt": "apt-cache apt-get apt-mark",
+    "cmake": "cmake",
+    "coreutils": "base64 basename cat chgrp chmod chown cp cut date df dirname du env head id ln ls mkdir mktemp mv "
+    "nproc od readlink rm rmdir sha256sum sleep sort stat sync tail tee timeout touch tr uname wc",
+    "curl": "curl",
+    "dash": "sh",
+    "diffutils": "cmp",
+    "dkms": "dkms",
+    "dpkg": "dpkg dpkg-query",
+    "findutils": "find xargs",
+    "gcc, g++": "gcc g++",
+    "grep": "grep",
+    "initramfs-tools-core": "unmkinitramfs update-initramfs",
+    "iproute2": "ip ss",
+    "kmod": "modinfo modprobe",
+    "libc-bin": "getent",
+    "mawk": "awk",
+    "mokutil": "mokutil",
+    "nginx": "nginx",
+    "ninja-build": "ninja",
+    "passwd": "useradd userdel usermod",
+    "procps": "kill sysctl",
+    "python3, python3-venv": "python3",
+    "sed": "sed",
+    "podman": "conmon crun podman skopeo",
+    "systemd": "journalctl systemctl systemd-run systemd-socket-proxyd",
+    "tar": "tar",
+    "util-linux": "flock mount mountpoint nsenter prlimit setpriv umount",
+}
+"""Package -> its programs that root starts."""
+
 PROGRAMS: tuple[RootPrograms, ...] = (
+    *(RootPrograms(tuple(names.split()), "distribution", package) for package, names in DISTRIBUTION.items()),
+    RootPrograms(("nvidia-smi", "nvidia-modprobe"), "archive", "the NVIDIA driver", "or the operator's own driver"),
+    RootPrograms(("nvidia-ctk",), "archive", "the container toolkit"),
+    RootPrograms(("docker", "dockerd"), "archive", "Docker", "or the distribution's own"),
+    RootPrograms(
+        ("job scripts", "rigwright_weights", "rigwright_envs", "the survey of checks"),
+        "rigwright",
+        "templates/ and roles/",
+        "by the distribution's sh and python3; a deploy sends them",
+    ),
+    RootPrograms(("bin/llama-server",), "build", "llama.cpp", "as nobody to prove it, then as the instance's user"),
     RootPrograms(("bin/pip",), "lock", TOOLS, "the distribution's pip, with the group's modules installed beside it"),
     RootPrograms(("bin/python",), "lock", HUB_CLIENT, "only to install it; it runs as a user of its own"),
-    RootPrograms(
-        ("bin/python",), "lock", INSTALLERS, "reads the host's package index; environments are built as nobody"
-    ),
+    RootPrograms(("bin/python", "bin/uv"), "lock", INSTALLERS, "asks for the host's index; else as nobody"),
     RootPrograms(("bin/python",), "lock", GPU_EXPORTER, "only `import pynvml`, after it is installed"),
     RootPrograms(("bin/nvcc",), "lock", CUDA, "only `--version`; it compiles as nobody"),
+    RootPrograms(("bin/cuobjdump",), "lock", CUDA, "by a check"),
+    RootPrograms(("bin/nvcc", "bin/cuobjdump"), "operator", "`cuda_root`", "in place of the locked ones"),
 )
 
 LOCKED_GROUPS = frozenset(one.source for one in PROGRAMS if one.origin == "lock")
