@@ -202,10 +202,7 @@ def _root_programs() -> str:
     """What root starts on hosts."""
     from rigwright.supply.root_programs import PROGRAMS, WHERE
 
-    rows = [
-        (", ".join(f"`{name}`" for name in one.names), WHERE[one.origin], one.source, one.note or "")
-        for one in PROGRAMS
-    ]
+    rows = [(", ".join(f"`{name}`" for name in one.names), WHERE[one.origin], one.source, one.note) for one in PROGRAMS]
     return _drawn(("Programs", "Their bytes", "Package, group or source", "How"), rows)
 
 
