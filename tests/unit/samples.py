@@ -70,10 +70,10 @@ class Box:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def group(self, entries: Any) -> HostGroup:
-        """What the inventory's `hosts(entries)` returns."""
-        scope = {"hosts": hosts, "entries": entries}
-        exec(compile("rigs = hosts(entries)", str(self.inventory), "exec"), scope)  # the file that calls it counts
+    def group(self, entries: Any, **shared: object) -> HostGroup:
+        """What the inventory's `hosts(entries, **shared)` returns."""
+        scope = {"hosts": hosts, "entries": entries, "shared": shared}
+        exec(compile("rigs = hosts(entries, **shared)", str(self.inventory), "exec"), scope)  # the file that calls it counts
         made: Any = scope["rigs"]
         return made
 
