@@ -42,8 +42,9 @@ HOSTILE = {
     "an unfinished link to a file of root's": f"{HALF}half.symlink_to(secret){WAITS}",
     "an unfinished pipe": f"{HALF}os.mkfifo(half){WAITS}",
     "what a process can still write": (
-        "place.write_bytes(content)\nhandle = place.open('r+b')\nif not os.fork():\n    os.setsid()\n"
-        f"    time.sleep(30)\n    os._exit(0)\n{SAYS}"
+        "place.write_bytes(content)\nhandle = place.open('r+b')\nif not (child := os.fork()):\n    os.setsid()\n"
+        "    time.sleep(10)\n    os._exit(0)\nwhile os.getpgid(child) == os.getpgrp():\n    time.sleep(0.01)\n"
+        f"{SAYS}"
     ),
 }
 
