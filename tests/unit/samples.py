@@ -73,9 +73,8 @@ class Box:
     def group(self, entries: Any, **shared: object) -> HostGroup:
         """What the inventory's `hosts(entries, **shared)` returns."""
         scope = {"hosts": hosts, "entries": entries, "shared": shared}
-        exec(
-            compile("rigs = hosts(entries, **shared)", str(self.inventory), "exec"), scope
-        )  # the file that calls it counts
+        # the file that calls it counts
+        exec(compile("rigs = hosts(entries, **shared)", str(self.inventory), "exec"), scope)
         made: Any = scope["rigs"]
         return made
 
