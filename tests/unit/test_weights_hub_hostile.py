@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,16 @@ def test_a_file_that_it_made_is_root_s_before_its_bytes_are_judged(host: World) 
     assert "plain HTTP" not in done.stdout
     assert host.there(one)
     assert host.hub.asked == []
+
+
+@pytest.mark.parametrize("written_to", [True, False])
+def test_a_part_that_a_killed_run_has_left_is_root_s_before_it_is_gone_on_with(host: World, written_to: bool) -> None:
+    host.python = ""
+    (one,) = wanted = host.commit({"x.gguf": CONTENT})
+    part = host.place(host.part(one), CONTENT[:1000])
+    os.chown(part, 65534, 65534)
+    with part.open("r+b") if written_to else nullcontext():
+        done = host.bring(wanted)
+    assert done.returncode == 0, done.stdout
+    assert host.there(one)
+    assert host.asked() == ["x.gguf None" if written_to else "x.gguf bytes=1000-"]

@@ -6,12 +6,13 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from threading import Semaphore
 
 from . import direct, records
+from .account import take_over
 from .client import Client, Passed
 from .hashing import Follower, digest
 from .hold import WRITTEN_TO, Hold, Unknown, copy, written_to
@@ -133,6 +134,10 @@ class Bringing:
             DiskFull: there is no room.
         """
         self.means.place.claim(self.path)
+        # a run that was killed leaves a part that is the client's user's, and a client of this run could write to it
+        with suppress(FileNotFoundError, Refused):
+            if self.part.lstat().st_uid:
+                take_over(self.part)
         if not self.file.size:
             self.part.touch()
         reasons = []
