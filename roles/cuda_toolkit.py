@@ -15,7 +15,7 @@ from rigwright.supply.network import network
 from rigwright.supply.root_programs import CUDA
 from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
-from roles.tools import judging
+from roles.tools import load_judges
 
 
 @deploy("CUDA toolkit")
@@ -38,7 +38,7 @@ def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
-            judging=judging(),
+            judging=load_judges(),
             requested=rig.requests.get(CUDA, ()),
         ),
         test=f"[ -s {shlex.quote(wanted.marker)} ]",

@@ -21,7 +21,7 @@ _PROGRAMS = Path(__file__).with_name("envs") / "host"
 _JUDGING = ("lists", "plugins", "tree", "wheels")
 
 
-def judging() -> Mapping[str, str]:
+def load_judges() -> Mapping[str, str]:
     """Name -> text of the programs that judge wheels."""
     return {name: (_PROGRAMS / f"{name}.py").read_text() for name in _JUDGING}
 
@@ -59,7 +59,7 @@ def environment(
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
-            judging=judging(),
+            judging=load_judges(),
             requested=[one for group in groups for one in rig.requests.get(group, ())],
         ),
         test=f"[ -e {shlex.quote(wanted.marker)} ]" + (f" && {works}" if works else ""),

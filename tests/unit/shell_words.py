@@ -103,7 +103,7 @@ def _quoted(text: str, at: int) -> tuple[int, list[str]]:
     return at + 1, inner
 
 
-def started(text: str) -> set[str]:
+def parse_started(text: str) -> set[str]:
     """The programs that a template starts, without a shell's own words and the template's functions."""
     plain = _plain(text)
     found = set()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rigwright.patches.shadow import shadows
-from roles.envs.host.judge import judge, needed, patched
+from roles.envs.host.judge import judge, patched, refuse_surplus
 from roles.envs.host.lists import of_conda
 from roles.envs.host.tree import Refused
 from tests.unit.wheel_files import write_wheel
@@ -317,6 +317,6 @@ def test_packages_of_an_environment_are_needed_by_what_is_asked_for(
     plan = {"requests": requests, "wheels": [{"name": one.name.split("-")[0], "path": str(one)} for one in wheels]}
     if reason:
         with pytest.raises(Refused, match=reason):
-            needed(tmp_path / "env", plan)
+            refuse_surplus(tmp_path / "env", plan)
     else:
-        needed(tmp_path / "env", plan)
+        refuse_surplus(tmp_path / "env", plan)

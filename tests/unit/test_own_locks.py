@@ -26,7 +26,7 @@ def box(tmp_path: Path) -> Box:
     return made
 
 
-def beside(box: Box, group: str) -> tuple[Artefact, ...]:
+def write_own_lock(box: Box, group: str) -> tuple[Artefact, ...]:
     """The shipped rows of a group with one more, in a lock beside the inventory."""
     rows = (*Lock.load([ROOT / "locks"]).groups[group], wheel(EXTRA, group=group, sources=[f"index:{EXTRA}"]))
     box.write(f"locks/{group}.lock.toml", text(rows, "catalog/mine.toml"))
@@ -35,7 +35,7 @@ def beside(box: Box, group: str) -> tuple[Artefact, ...]:
 
 @pytest.mark.parametrize("group", sorted(LOCKED_GROUPS))
 def test_rows_that_root_would_run_are_refused_with_the_key_that_allows_them(box: Box, group: str) -> None:
-    rows = beside(box, group)
+    rows = write_own_lock(box, group)
     (line,) = box.refusal(allow=[])
     assert line.startswith(f"{box.inventory}: box.allow: {group} has rows in locks/ next to the inventory")
     assert f'add "allow": ["locks.{group}"]; or remove those rows' in line
@@ -46,7 +46,7 @@ def test_rows_that_root_would_run_are_refused_with_the_key_that_allows_them(box:
 
 
 def test_a_row_too_many_is_refused_by_validate(box: Box) -> None:
-    beside(box, "hub-client")
+    write_own_lock(box, "hub-client")
     box.write("rig.py", f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry(allow=[])!r}}})\n")
     done = CliRunner().invoke(main, ["validate", str(box.inventory)])
     assert done.exit_code != 0
@@ -54,7 +54,7 @@ def test_a_row_too_many_is_refused_by_validate(box: Box) -> None:
 
 
 def test_each_rig_of_an_inventory_says_so_or_all_at_once(box: Box) -> None:
-    beside(box, "tools")
+    write_own_lock(box, "tools")
     rigs = {name: entry(ssh_hostname=f"192.0.2.{number}") for number, name in enumerate(("one", "two"), 1)}
     plain = {name: {key: value for key, value in one.items() if key != "allow"} for name, one in rigs.items()}
     with pytest.raises(SystemExit) as ended:

@@ -14,7 +14,7 @@ from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, PROGRAMS
 from rigwright.supply.tools import requirements
 from tests.unit.samples import wheel
-from tests.unit.shell_words import functions, started
+from tests.unit.shell_words import functions, parse_started
 
 LISTED = frozenset(name for one in PROGRAMS for name in one.names)
 TEMPLATES = sorted(one for one in (ROOT / "templates").rglob("*.j2") if one.suffixes[-2:] != [".conf", ".j2"])
@@ -44,12 +44,12 @@ def _of_python(path: Path) -> Iterator[str]:
         elif called != "StringCommand":
             continue
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield from started(first.value)
+            yield from parse_started(first.value)
 
 
 @pytest.mark.parametrize("path", SHELL, ids=lambda one: str(one.relative_to(ROOT / "templates")))
 def test_what_a_script_starts_is_listed(path: Path) -> None:
-    assert {_name(one) for one in started(path.read_text()) - DEFINED} - LISTED == set()
+    assert {_name(one) for one in parse_started(path.read_text()) - DEFINED} - LISTED == set()
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda one: str(one.relative_to(ROOT / "templates")))
@@ -90,4 +90,4 @@ def test_no_group_that_is_not_listed_is_installed_for_root() -> None:
     ],
 )
 def test_what_a_text_starts_is_read_off_it(text: str, programs: set[str]) -> None:
-    assert started(text) == programs
+    assert parse_started(text) == programs

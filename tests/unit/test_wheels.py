@@ -14,7 +14,7 @@ from rigwright.render import render
 from rigwright.supply.tools import Tools
 from roles.envs.host import wheels
 from roles.envs.host.tree import Refused
-from roles.tools import judging
+from roles.tools import load_judges
 from tests.unit import programs, scripts
 from tests.unit.scripts import stand_in
 from tests.unit.wheel_files import write_wheel
@@ -36,7 +36,7 @@ def test_wheels_are_counted_and_a_failure_stays_one(tmp_path: Path, status: int)
     (tmp_path / "requirements").write_text(REQUIREMENTS)
     script = f"""set -eu
 indexed() {{ "$@"; }}
-{render("jobs/wheels.sh.j2", judging=judging(), requested=["a", "b"])}
+{render("jobs/wheels.sh.j2", judging=load_judges(), requested=["a", "b"])}
 wheels {tmp_path}/pip {tmp_path}/requirements '' --target x
 echo done
 """

@@ -22,7 +22,7 @@ from typing import Any
 from .lists import DIST_INFO, LINK, META, of_conda, of_distributions, of_wheel, spelt
 from .plugins import FOLDER, NAMED, taken_out
 from .tree import SHOWN, Refused, Seen, Tree, close, hashed, shown, text, walk
-from .wheels import requires, surplus, surplus_conda
+from .wheels import find_surplus, find_surplus_conda, parse_requires
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
 WRITTEN = re.compile(r"bin/[^/]+|include/.+|lib/python3\.[0-9]+/site-packages/[^/]+\.dist-info/[^/]+")
@@ -98,7 +98,7 @@ def patched(plan: Mapping[str, Any]) -> None:
         raise Refused("\n".join(wrong[:SHOWN]))
 
 
-def needed(top: Path, plan: Mapping[str, Any]) -> None:
+def refuse_surplus(top: Path, plan: Mapping[str, Any]) -> None:
     """Have every package be needed by what is asked for, by what the packages themselves require.
 
     Args:
@@ -110,9 +110,10 @@ def needed(top: Path, plan: Mapping[str, Any]) -> None:
     """
     wrong: list[str] = []
     if (asked := plan["requests"]["conda"]) is not None:
-        wrong += surplus_conda(asked, [json.loads(text(top, path)) for path in walk(top).files if META.fullmatch(path)])
+        metas = filter(META.fullmatch, walk(top).files)
+        wrong += find_surplus_conda(asked, [json.loads(text(top, path)) for path in metas])
     if (asked := plan["requests"]["wheels"]) is not None:
-        wrong += surplus(asked, {spelt(one["name"]): requires(Path(one["path"])) for one in plan["wheels"]})
+        wrong += find_surplus(asked, {spelt(one["name"]): parse_requires(Path(one["path"])) for one in plan["wheels"]})
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
 
@@ -164,7 +165,7 @@ def main() -> int:
             return 0
         if phase == "conda":
             conda = of_conda(top, plan)
-            needed(top, plan)
+            refuse_surplus(top, plan)
             kept.write_text(json.dumps(conda))
             taken_out(plan, conda, Path(FOLDER))
             return 0

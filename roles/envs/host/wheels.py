@@ -44,17 +44,17 @@ def needed_by(requirements: Iterable[str], wheels: Mapping[str, Iterable[str]]) 
         for extra in ("", *filter(None, extras)):
             if (name, extra) not in found:
                 found.add((name, extra))
-                left += [one for one in wheels.get(name, ()) if _applies(one, extra)]
+                left += [one for one in wheels.get(name, ()) if _is_applicable(one, extra)]
     return {name for name, _ in found}
 
 
-def _applies(requirement: str, extra: str) -> bool:
+def _is_applicable(requirement: str, extra: str) -> bool:
     """Whether a distribution requires something with an extra; "" for without one."""
     named = {spelt(one) for one in EXTRA.findall(requirement.partition(";")[2])}
     return extra in named if named else not extra
 
 
-def surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
+def find_surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Distributions that no requirement needs, a line each.
 
     Args:
@@ -65,7 +65,7 @@ def surplus(requirements: Collection[str], wheels: Mapping[str, Iterable[str]]) 
         yield f"{shown(name)} is locked, and nothing that is asked for requires it"
 
 
-def surplus_conda(requirements: Iterable[str], packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def find_surplus_conda(requirements: Iterable[str], packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Conda packages that no requirement needs, a line each.
 
     Args:
@@ -83,7 +83,7 @@ def surplus_conda(requirements: Iterable[str], packages: Iterable[Mapping[str, A
         yield f"{shown(name)} is locked, and nothing that is asked for depends on it"
 
 
-def requires(path: Path) -> tuple[str, ...]:
+def parse_requires(path: Path) -> tuple[str, ...]:
     """The requirements of a wheel, as its METADATA writes them.
 
     Raises:
@@ -97,7 +97,7 @@ def requires(path: Path) -> tuple[str, ...]:
         raise Refused(f"{shown(path.name)} has no METADATA that can be read: {shown(error)}") from None
 
 
-def replaced(wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
+def find_replacements(wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Files of several wheels, and modules that one wheel has as a file and another one as a folder or a file.
 
     Args:
@@ -125,7 +125,7 @@ def replaced(wheels: Mapping[str, Iterable[str]]) -> Iterator[str]:
         folders |= dict.fromkeys(above, name)
 
 
-def of_venv(venv: Path) -> tuple[frozenset[str], frozenset[str]]:
+def collect_venv(venv: Path) -> tuple[frozenset[str], frozenset[str]]:
     """The modules and programs that a new virtual environment has: pip's, and on older releases setuptools'."""
     site = [one for folder in venv.glob("lib/python3.*/site-packages") for one in folder.iterdir()]
     return frozenset(module(one.name) for one in site), frozenset(one.name for one in (venv / "bin").iterdir())
@@ -141,7 +141,7 @@ def judge(folder: Path, venv: Path | None, requirements: Collection[str]) -> Non
     needs: dict[str, tuple[str, ...]] = {}
     contents: dict[str, Any] = {}
     wrong: list[str] = []
-    there = of_venv(venv) if venv else (frozenset[str](), frozenset[str]())
+    there = collect_venv(venv) if venv else (frozenset[str](), frozenset[str]())
     programs: dict[str, str] = {}
     for path in files:
         name, version, *_ = path.name.split("-")
@@ -159,9 +159,9 @@ def judge(folder: Path, venv: Path | None, requirements: Collection[str]) -> Non
             if one in programs
         ]
         programs |= dict.fromkeys(inside.commands, path.name)
-    wrong += replaced(contents)
+    wrong += find_replacements(contents)
     if not wrong:
-        wrong += surplus(requirements, needs)
+        wrong += find_surplus(requirements, needs)
     if wrong:
         raise Refused("\n".join(wrong[:SHOWN]))
 

@@ -46,7 +46,7 @@ class Account:
         return ["setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", *words, "--"]
 
     @contextmanager
-    def opened(self, top: Path, path: str) -> Iterator[int]:
+    def open_own_file(self, top: Path, path: str) -> Iterator[int]:
         """A regular file of this user's below one of its folders, open to be read while the block runs.
 
         Args:
@@ -83,7 +83,7 @@ class Account:
             os.close(handle)
 
 
-def name_it(handle: int, path: Path) -> None:
+def link_in_place(handle: int, path: Path) -> None:
     """Give an open file another name, in the place of what has it."""
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(handle), path.lstat()):

@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import quote
 
-from .account import Account, name_it, take_over
+from .account import Account, link_in_place, take_over
 from .answers import passing, sentence
 from .http import bound
 from .records import File
@@ -166,7 +166,7 @@ class Client:
     ) -> None:
         log, own = folder / "said", folder / OWN
         token = self.token if source.token else ""
-        with log.open("wb") as output, (folder / "errors").open("wb") as errors, _readable(token) as handle:
+        with log.open("wb") as output, (folder / "errors").open("wb") as errors, _open_token(token) as handle:
             process = subprocess.Popen(
                 [
                     *account.command,
@@ -192,8 +192,8 @@ class Client:
         said = _said(log)
         try:
             if "path" in said:
-                with account.opened(own, f"{FILES}/{source.file}") as made:
-                    name_it(made, part)
+                with account.open_own_file(own, f"{FILES}/{source.file}") as made:
+                    link_in_place(made, part)
             if part.exists():
                 take_over(part)
         except (Refused, OSError) as error:
@@ -223,13 +223,13 @@ class Client:
             time.sleep(LOOK)
             there = 0
             # it is not there yet, or has ended in this moment
-            with suppress(OSError, Refused), account.opened(folder / OWN, place) as half:
+            with suppress(OSError, Refused), account.open_own_file(folder / OWN, place) as half:
                 there = _written(half)
                 if _said(folder / "said").get("xet"):
-                    name_it(half, folder / "growing")
+                    link_in_place(half, folder / "growing")
                     growing(folder / "growing")
                 elif not part.exists():
-                    name_it(half, part)
+                    link_in_place(half, part)
             now = time.monotonic()
             moved = min(moved, there)  # it may have begun anew
             if there >= moved + least * self.pace.stall:
@@ -268,7 +268,7 @@ def _written(half: int) -> int:
 
 
 @contextmanager
-def _readable(token: str) -> Iterator[int]:
+def _open_token(token: str) -> Iterator[int]:
     """A file in memory with a token, open to be read: its name is in no folder, and no argument or variable has it."""
     writable = os.memfd_create("hub-token")
     try:
