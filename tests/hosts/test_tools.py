@@ -37,7 +37,7 @@ def stored(folder: Path) -> list[Wheel]:
 
 def locked(folder: Path, wheels: list[Wheel]) -> None:
     """Write the lock beside the inventory."""
-    rows = [wheel(one.name, file=one.file, sha256=one.sha256, size=one.size) for one in wheels]
+    rows = [wheel(one.project, file=one.file, sha256=one.sha256, size=one.size) for one in wheels]
     (folder / "locks/tools.lock.toml").write_text(text(rows, "catalog/tools.toml"))
 
 
