@@ -211,8 +211,17 @@ def _fields() -> str:
     return _drawn(("Rule", "Fields", "What it demands", "Why", "Source"), rows)
 
 
+def _root_programs() -> str:
+    """What root starts on hosts."""
+    from rigwright.supply.root_programs import PROGRAMS, WHERE
+
+    rows = [(", ".join(f"`{name}`" for name in one.names), WHERE[one.origin], one.source, one.note) for one in PROGRAMS]
+    return _drawn(("Programs", "Their bytes", "Package, group or source", "How"), rows)
+
+
 OTHERS = {
     "fields": _fields,
+    "root-programs": _root_programs,
     "clients": _clients,
     "symptoms": _symptoms,
     "checks": _checks,

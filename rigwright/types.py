@@ -131,7 +131,7 @@ def _table(value: object) -> dict[str, Any]:
 Table = Annotated[dict[str, Any], PlainValidator(_table)]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of an environment variable")]
 ReservedKey = Annotated[
-    str, matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9_-]{0,99}", "a table and its key, such as flags.slot-save-path")
+    str, matching(r"[a-z]+\.[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "a table and its key, such as flags.slot-save-path")
 ]
 FlagValue = Annotated[str | bool, PlainValidator(_flag_value)]
 T = TypeVar("T", int, str)

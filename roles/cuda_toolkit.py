@@ -12,8 +12,10 @@ from rigwright.host.desired import Desired
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.render import render
 from rigwright.supply.network import network
+from rigwright.supply.root_programs import CUDA
 from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
+from roles.tools import load_judges
 
 
 @deploy("CUDA toolkit")
@@ -36,6 +38,8 @@ def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
+            judging=load_judges(),
+            requested=rig.requests.get(CUDA, ()),
         ),
         test=f"[ -s {shlex.quote(wanted.marker)} ]",
         folder=folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyinfra.api import deploy
 
 from rigwright import trees
-from rigwright.declaration.rig import INSTALLERS, Rig
+from rigwright.declaration.rig import Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs import spent
@@ -18,6 +18,7 @@ from rigwright.host.desired import Desired
 from rigwright.render import render
 from rigwright.supply.fetching import spec
 from rigwright.supply.lock import Artefact
+from rigwright.supply.root_programs import INSTALLERS
 from rigwright.supply.tools import Tools, installers
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder

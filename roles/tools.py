@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from pyinfra.api import deploy
 
@@ -14,6 +15,15 @@ from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
 from rigwright.supply.tools import Tools
 from roles.operations.jobs import job, sent
+
+# What judges wheels on hosts before one is installed.
+_PROGRAMS = Path(__file__).with_name("envs") / "host"
+_JUDGING = ("lists", "plugins", "tree", "wheels")
+
+
+def load_judges() -> Mapping[str, str]:
+    """Name -> text of the programs that judge wheels."""
+    return {name: (_PROGRAMS / f"{name}.py").read_text() for name in _JUDGING}
 
 
 @deploy("Tools")
@@ -35,6 +45,7 @@ def environment(
         alone: What the names of its folders begin with, where older ones are of no use.
         works: A shell command that succeeds where it works, for one that is named by its packages alone.
     """
+    groups = {str(row.group): None for row in wheels}
     unit, folder = f"rw-job-{wanted.folder.rpartition('/')[2]}", rig.jobs
     job(
         name=f"Install {title}",
@@ -48,6 +59,8 @@ def environment(
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),
             sent=sent(folder, unit) if rig.bundle else "",
+            judging=load_judges(),
+            requested=[one for group in groups for one in rig.requests.get(group, ())],
         ),
         test=f"[ -e {shlex.quote(wanted.marker)} ]" + (f" && {works}" if works else ""),
         folder=folder,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from rigwright import trees
-from rigwright.declaration.rig import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 from rigwright.engines.kind import MARKER
 from rigwright.envs.env import prefix
+from rigwright.supply.root_programs import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 from rigwright.weights.records import PACKAGE, programs
 
 OTHER, MISSING, ADDED, LOOSE = "other", "missing", "added", "loose"

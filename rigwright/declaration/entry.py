@@ -220,7 +220,8 @@ class RigEntry(Written):
     allow: tuple[ReservedKey, ...] = Field(
         default=(),
         description="Catalogue settings allowed on this rig although they name a program, file, folder, server or "
-        "listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`; a refusal states the name.",
+        "listener, such as `flags.slot-save-path` or `options.CMAKE_CXX_FLAGS`, and groups of `locks/` beside the "
+        "inventory whose programs root runs, such as `locks.hub-client`; a refusal states the name.",
     )
     roots: Roots = Field(default=Roots(), description="Directories on the host.")
     service_user: UserName = Field(

@@ -18,7 +18,8 @@ from rigwright.declaration.instances import (
 )
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import token_origin
-from rigwright.declaration.rig import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS, Rig, needs_toolkit, urls
+from rigwright.declaration.own_locks import refuse_own_locks
+from rigwright.declaration.rig import Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.monitoring.refused import refuse_monitoring
 from rigwright.monitoring.watched import Watched
@@ -29,6 +30,7 @@ from rigwright.supply.answers import complaint
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 
 
 def parse(
@@ -102,6 +104,8 @@ def parse(
     for instance in known:
         env = next((one for one in envs if one.name == instance.env), None)
         refuse_keys(instance, entry, catalog, Path(file).parent, refuse, env, making)
+    if making != "lock":
+        refuse_own_locks(lock, [*locked, *container_groups], entry.allow, refuse)
     if len(known) == len(entry.instances):
         refuse_reserved(instances, entry.allow, refuse)
     weights = [artefact for i in instances for artefact in i.weights]
@@ -177,6 +181,7 @@ def parse(
         envs=envs,
         installers=installers,
         lock=lock,
+        requests={name: one.requirements for name, one in catalog.inputs.items() if one.kind in ("wheel", "conda")},
     )
 
 

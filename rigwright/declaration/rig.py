@@ -32,9 +32,6 @@ from rigwright.supply.expected import digest
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 
-# Locked environments: what hosts need in Python, and the CUDA toolkit.
-TOOLS = "tools"
-CUDA = "cuda"
 # What sets the cards' limits; it stands among the instances' units.
 POWER_UNIT = "rigwright-power.service"
 # Below it each instance has the folders of what it has compiled; systemd makes them (CacheDirectory=).
@@ -43,12 +40,6 @@ CACHES = "/var/cache/rigwright/instances"
 COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
 # useradd(8): a name is no longer
 USER_LENGTH = 32
-# The locked environment with the hub's own client, for hosts that fetch from it.
-HUB_CLIENT = "hub-client"
-# The locked environment of what tells of cards.
-GPU_EXPORTER = "gpu-exporter"
-# The locked environment with what puts environments together: uv and py-rattler.
-INSTALLERS = "installers"
 
 
 @dataclass(frozen=True)
@@ -127,6 +118,8 @@ class Rig:
     """The wheels of what puts environments together; none where it has no environment."""
     lock: Lock = field(compare=False, repr=False)
     """All of it that the inventory has, whatever of it is this rig's."""
+    requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
 
     def user(self, instance: Instance) -> str:
         """The system user that an instance runs as, and its group: no other instance's."""
@@ -142,7 +135,9 @@ class Rig:
         gateway = (self.gateway_user, self.router_user) if self.gateway else ()
         asked = any(plugin.keys.doctor for one in self.instances for plugin in one.plugins)
         doctor = (self.doctor_user,) if asked else ()
-        return (*(self.user(instance) for instance in self.instances), *gateway, *self.watching.values(), *doctor)
+        client = (self.hub_user,) if self.hub_client else ()
+        instances = (self.user(instance) for instance in self.instances)
+        return (*instances, *gateway, *self.watching.values(), *doctor, *client)
 
     @property
     def watching(self) -> dict[str, str]:
@@ -163,6 +158,11 @@ class Rig:
     def doctor_user(self) -> str:
         """The system user of plugins' doctors: no instance's, which it could signal."""
         return f"{self.service_user[: USER_LENGTH - 9]}_doctor"
+
+    @property
+    def hub_user(self) -> str:
+        """The system user of the hub's own client."""
+        return f"{self.service_user[: USER_LENGTH - 9]}_hub"
 
     def socket_groups(self, instance: Instance) -> tuple[str, ...]:
         """The groups that may connect to an instance's socket: its own, and once it has answered the gateway's."""

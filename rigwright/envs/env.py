@@ -47,6 +47,8 @@ class Environment(Installation):
     """What of its packages is changed."""
     plugins: tuple[Plugin, ...] = ()
     """What is installed beside them."""
+    inputs: tuple[str, str] = ("", "")
+    """The inputs of the catalogue that its conda packages and its wheels are of."""
 
     @property
     def interpreter(self) -> Artefact:
@@ -103,6 +105,7 @@ def environment(rig: Rig, env: DeclaredEnv, facts: HostFacts) -> Environment:
         imports=imports,
         patches=env.patches,
         plugins=env.plugins,
+        inputs=(env.keys.python, env.keys.packages),
     )
 
 
@@ -161,6 +164,7 @@ def plan(rig: Rig, made: Environment, folder: str) -> str:
             {"name": one.name, "version": one.version, "sha256": one.sha256, "path": f"{models}/{one.package_path}"}
             for one in made.packages
         ],
+        "requests": {what: rig.requests.get(name) for what, name in zip(("conda", "wheels"), made.inputs, strict=True)},
         "texts": texts(made, folder),
         "patches": [patch_plan(made, one) for one in made.patches],
         "plugins": [one.plan | {"path": f"{models}/{one.row.package_path}"} for one in made.plugins],

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import GPU_EXPORTER
 from rigwright.monitoring import conf
 from rigwright.monitoring.conf import LOOPBACK
 from rigwright.monitoring.entry import Monitoring, Server, scrapers
@@ -19,6 +18,7 @@ from rigwright.monitoring.secrets import SINCE, held, read
 from rigwright.monitoring.watched import endpoint, targets
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
+from rigwright.supply.root_programs import GPU_EXPORTER
 from rigwright.supply.tools import Tools, requirements
 
 if TYPE_CHECKING:

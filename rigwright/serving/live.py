@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from rigwright.declaration.rig import CACHES, INSTALLERS, WARM
+from rigwright.declaration.rig import CACHES, WARM
 from rigwright.engines.kind import MARKER
 from rigwright.gateway import reservations
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
@@ -32,6 +32,7 @@ from rigwright.serving.listeners import PREFIX
 from rigwright.serving.manifest import Read, read
 from rigwright.serving.unit_states import UNIX, UnitState
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
+from rigwright.supply.root_programs import INSTALLERS
 
 # The unit that an activation runs as.
 JOB = "rw-job-activate"

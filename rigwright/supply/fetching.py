@@ -94,6 +94,7 @@ def spec(
         "ledger": rig.ledger,
         "locks": LOCKS,
         "hub_python": client,
+        "hub_user": rig.hub_user if client else "",
         "package_python": python,
         "sent": sent,
         "fs_verity": rig.fs_verity,

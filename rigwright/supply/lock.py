@@ -134,6 +134,7 @@ class Lock:
         artefacts: dict[str, Artefact],
         groups: dict[str, tuple[Artefact, ...]] | None = None,
         keys: dict[str, str] | None = None,
+        overrides: frozenset[str] = frozenset(),
     ) -> None:
         self.artefacts = artefacts
         """Name -> the artefact; those of no group."""
@@ -141,6 +142,8 @@ class Lock:
         """Environment or driver -> its artefacts. A later folder's is there whole, without an earlier one's rows."""
         self.keys = keys or {}
         """Driver -> the armoured key of its archive, where that has one."""
+        self.overrides = overrides
+        """Groups whose rows are a later folder's than the first, which is Rigwright's own."""
 
     def rows(self, name: str) -> tuple[Artefact, ...]:
         """What an input was locked as: one artefact, or a group's; nothing where it was not."""
@@ -164,6 +167,7 @@ class Lock:
         groups: dict[str, tuple[Artefact, ...]] = {}
         keys: dict[str, str] = {}
         problems: list[Problem] = []
+        overrides: set[str] = set()
         for folder in folders:
             here: dict[tuple[str | None, str], Artefact] = {}
             for path in sorted(folder.glob(f"*{SUFFIX}")):
@@ -179,6 +183,7 @@ class Lock:
             ordered = sorted(here.values(), key=lambda row: row.order)
             for group in {row.group for row in ordered if row.group}:
                 groups[group] = tuple(row for row in ordered if row.group == group)
+                overrides |= {group} if folder != folders[0] else set()
                 keys.pop(group, None)
                 for row in groups[group]:
                     if row.kind == "key":
@@ -188,4 +193,4 @@ class Lock:
                             problems += error.problems
         if problems:
             raise Invalid(problems)
-        return cls(artefacts, groups, keys)
+        return cls(artefacts, groups, keys, frozenset(overrides))

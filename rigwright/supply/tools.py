@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.rig import HUB_CLIENT, INSTALLERS, TOOLS, Rig
+from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
+from rigwright.supply.root_programs import HUB_CLIENT, INSTALLERS, LOCKED_GROUPS, TOOLS
 
 if TYPE_CHECKING:
     from rigwright.host.facts import HostFacts
@@ -58,9 +59,15 @@ def installed(output: Iterable[str]) -> set[str]:
 
 
 def requirements(wheels: Iterable[Artefact]) -> str:
-    """Locked wheels as pip's hashed requirements, the same text for the same wheels."""
+    """Locked wheels as pip's hashed requirements, the same text for the same wheels.
+
+    Raises:
+        ValueError: root would install a group that is not in the list of what it starts.
+    """
     hashes: dict[str, set[str]] = {}
     for wheel in wheels:
+        if wheel.group not in LOCKED_GROUPS:
+            raise ValueError(f"{wheel.group} is not among the locked groups of rigwright.supply.root_programs")
         pin = f"{wheel.name}=={wheel.version}" + (f" ; {wheel.marker}" if wheel.marker else "")
         hashes.setdefault(pin, set()).add(wheel.sha256)
     return "".join(

@@ -91,6 +91,7 @@ class Box:
             "cards": [NAMES[card] for card in self.host.spec.cards],
             "driver": {"managed": True, **driver},
             "mirrors": {"nvidia": [f"{self.lab.shelf_url}/nvidia"]},
+            "allow": [f"locks.driver-{self.system}", "locks.container-toolkit", f"locks.docker-{self.system}"],
             **(also or {}),
         }
         self.inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {rig!r}}})\n")

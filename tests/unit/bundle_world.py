@@ -33,8 +33,9 @@ DEBS = POOL | SIGNED
 INVENTORY = """
 from rigwright.inventory import hosts
 
-rigs = hosts({rigs!r}, bundle="the bundle")
+rigs = hosts({rigs!r}, allow={allow!r}, bundle="the bundle")
 """
+ALLOW = ["locks.tools", "locks.docker-debian-12"]
 ROW = """
 [[artefact]]
 kind = "{kind}"
@@ -86,7 +87,7 @@ class BundleWorld:
         instances = {"chat": {"variant": "llamacpp/cpu", "port": 8020}}
         entry = {"mirrors": known, "instances": instances} | changes
         made = {f"box{number}": {"ssh_hostname": f"192.0.2.{number}", **entry} for number in range(rigs)}
-        self.box.write("rig.py", INVENTORY.format(rigs=made))
+        self.box.write("rig.py", INVENTORY.format(rigs=made, allow=ALLOW))
 
     def mirror(self, name: str, weights: bytes, file: str = "small-q4.gguf") -> None:
         """Serve weights from a mirror."""

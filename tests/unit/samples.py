@@ -41,6 +41,8 @@ def entry(**changes: object) -> dict[str, object]:
             "code": {"variant": "llamacpp/cpu", "port": 8021},
         },
         "mirrors": {"store": ["http://127.0.0.1:8000/files/"]},
+        # several tests lock a stand-in for these beside the inventory
+        "allow": ["locks.tools"],
     } | changes
 
 
@@ -68,10 +70,11 @@ class Box:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def group(self, entries: Any) -> HostGroup:
-        """What the inventory's `hosts(entries)` returns."""
-        scope = {"hosts": hosts, "entries": entries}
-        exec(compile("rigs = hosts(entries)", str(self.inventory), "exec"), scope)  # the file that calls it counts
+    def group(self, entries: Any, **shared: object) -> HostGroup:
+        """What the inventory's `hosts(entries, **shared)` returns."""
+        scope = {"hosts": hosts, "entries": entries, "shared": shared}
+        # the file that calls it counts
+        exec(compile("rigs = hosts(entries, **shared)", str(self.inventory), "exec"), scope)
         made: Any = scope["rigs"]
         return made
 

@@ -53,6 +53,7 @@ from rigwright.weights import sharing, stored
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script
+from roles.tools import load_judges
 from roles.trees import program
 from tests.unit.container_scripts import CONTAINER_SCRIPTS
 from tests.unit.env_samples import declared
@@ -163,11 +164,12 @@ def tools(
     sent: str = "",
     title: str = "host tools",
     alone: str = "",
+    requested: Sequence[str] = ("tool",),
 ) -> str:
     """The installation of an environment of Python."""
     values = {"network": network, "ledger": ledger, "sent": sent, "title": title, "alone": alone}
     values["record"] = f"{STATE}/trees/0-tools"
-    return render("tools/install.sh.j2", tools=tools, **values)
+    return render("tools/install.sh.j2", tools=tools, judging=load_judges(), requested=requested, **values)
 
 
 def activate(
@@ -321,6 +323,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         ledger=f"{STATE}/owned",
         record=f"{STATE}/trees/0-cuda",
         sent="",
+        judging=load_judges(),
+        requested=["cuda-toolkit[nvcc]==13.0.2"],
     ),
     "trees": lambda: render("trees/look.sh.j2", program=program("look"), asked='{"a": "b c"}'),
     "tools": lambda: tools(network(PLAIN)),

@@ -41,7 +41,7 @@ def locked(box: Box) -> Box:
 
 
 def test_a_rig_with_containers_has_its_locked_toolkit(locked: Box) -> None:
-    ((_, data),) = locked.group({"box": entry(**DOCKER)})
+    ((_, data),) = locked.group({"box": entry(**DOCKER, allow=["locks.container-toolkit"])})
     rig = load(data["rig"])
     assert rig.containers
     assert rig.containers.engines == ("docker",)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from rigwright.patches.shadow import shadows
-from roles.envs.host.judge import judge, patched
+from roles.envs.host.judge import judge, patched, refuse_surplus
 from roles.envs.host.lists import of_conda
 from roles.envs.host.tree import Refused
+from tests.unit.wheel_files import write_wheel
 
 SITE = "lib/python3.10/site-packages"
 PYTHON = "python-3.10.20-0_a.conda"
@@ -295,3 +296,27 @@ def test_a_file_that_a_patch_brings_is_no_other_packages(env: Env) -> None:
     plan["wheels"].append({"name": "other", "version": "1.0", "sha256": "3" * 64, "path": str(own)})
     with pytest.raises(Refused, match=r"^patch two: demo/more\.py is a file of env\.whl$"):
         patched(plan)
+
+
+@pytest.mark.parametrize(
+    ("requests", "reason"),
+    [
+        ({"conda": ["python ==3.10.20"], "wheels": ["tool[more]"]}, ""),
+        ({"conda": None, "wheels": None}, ""),
+        ({"conda": ["python"], "wheels": ["part"]}, "tool is locked, and nothing that is asked for requires it"),
+        ({"conda": ["_note >=1"], "wheels": ["tool"]}, "python is locked, and nothing that is asked for depends on it"),
+    ],
+)
+def test_packages_of_an_environment_are_needed_by_what_is_asked_for(
+    tmp_path: Path, requests: dict[str, list[str] | None], reason: str
+) -> None:
+    wheels = [write_wheel(tmp_path, "tool", requires=["part"]), write_wheel(tmp_path, "part")]
+    (tmp_path / "env/conda-meta").mkdir(parents=True)
+    for name, depends in {"python": ["_note >=1", "__glibc"], "_note": []}.items():
+        (tmp_path / f"env/conda-meta/{name}.json").write_text(json.dumps({"name": name, "depends": depends}))
+    plan = {"requests": requests, "wheels": [{"name": one.name.split("-")[0], "path": str(one)} for one in wheels]}
+    if reason:
+        with pytest.raises(Refused, match=reason):
+            refuse_surplus(tmp_path / "env", plan)
+    else:
+        refuse_surplus(tmp_path / "env", plan)

@@ -144,7 +144,8 @@ def test_indexes_are_asked_in_order_until_one_has_it(
 def test_host_tools_are_marked_whole_only_when_an_index_had_them(tmp_path: Path, has: str) -> None:
     wanted = Tools("pip==26.0\n", str(tmp_path / "tools"))
     # a stand-in for Python's venv: a folder with the stand-in pip
-    stand_in(tmp_path / "bin", "pip", PIP)
+    # what was brought is installed without an index
+    stand_in(tmp_path / "bin", "pip", f'[ "$1" = download ] || exit 0\n{PIP}')
     stand_in(tmp_path / "bin", "python3", f'mkdir -p "$3/bin" && cp {tmp_path}/bin/pip "$3/bin/pip"')
     script = tools(Network("", "", "", (), ("http://a", "http://b")), wanted, str(tmp_path / "owned"))
     done = run(tmp_path, script, LOG=str(tmp_path / "log"), ARGUMENTS=str(tmp_path / "arguments"), HAS=has)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from roles.weights.host.client import GIB, Client, xet_settings
 from roles.weights.host.spec import Pace
 from roles.weights.host.spec import Source as Place
 from tests.unit.file_server import whole
-from tests.unit.weights_world import CONTENT, HALF, REPOSITORY, WRONG, World, file, world
+from tests.unit.weights_world import CONTENT, HALF, REPOSITORY, WRONG, World, client_python, file, world
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -90,7 +89,7 @@ def test_without_the_client_plain_http_brings_it(host: World) -> None:
     ],
 )
 def test_only_the_bad_file_is_not_named_and_only_it_is_fetched_again(host: World, fault: Fault, client: bool) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     wanted = host.commit(FILES)
     bad, *good = wanted
     host.hub.fault(fault, REPOSITORY, "x.gguf")
@@ -134,7 +133,7 @@ def test_a_mirror_has_what_the_hub_damages(host: World) -> None:
     ids=str,
 )
 def test_what_passes_is_survived(host: World, faults: list[Fault], client: bool) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     (one,) = wanted = host.commit({"x.gguf": CONTENT})
     wanted[one] += host.url(host.server.serve("m", whole(CONTENT)))
     for fault in faults:
@@ -180,7 +179,7 @@ def test_a_client_that_is_slow_gives_way_where_there_is_another_source(host: Wor
 
 @pytest.mark.parametrize("cas", ["dead", "stalled"])
 def test_xet_that_does_not_work_gives_way_to_plain_http(host: World, cas: str) -> None:
-    if "HF_HUB_DISABLE_XET" in xet_settings(Client("", Pace(), None).memory, 2, 1 << 40):
+    if "HF_HUB_DISABLE_XET" in xet_settings(Client("", Pace(), "").memory, 2, 1 << 40):
         pytest.skip("no memory for Xet here")
     content = bytes(65 << 20)
     (one,) = wanted = host.commit({"x.gguf": content})
@@ -204,7 +203,7 @@ def test_a_client_that_does_not_start_gives_way_to_plain_http(host: World) -> No
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 def test_an_address_that_has_always_run_out_is_given_up(host: World, client: bool) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     (one,) = wanted = host.commit({"x.gguf": CONTENT})
     host.hub.fault(Expired(), REPOSITORY, "x.gguf")
     done = host.bring(wanted)
@@ -215,7 +214,7 @@ def test_an_address_that_has_always_run_out_is_given_up(host: World, client: boo
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 def test_a_commit_or_a_file_that_is_gone_asks_for_a_new_lock(host: World, client: bool) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     commit = host.hub.repository(REPOSITORY, FILES)
     wanted = {file(CONTENT, "a"): [host.of_hub("0" * 40)], file(CONTENT, "b"): [host.of_hub(commit, "gone.gguf")]}
     done = host.bring(wanted)
@@ -236,13 +235,13 @@ def test_other_bytes_under_the_locked_commit_are_not_even_fetched(host: World) -
 def test_the_hub_s_own_address_comes_from_its_client() -> None:
     place = Place("hub", repository=REPOSITORY, revision="c" * 40, file="sub dir/x.gguf")
     expected = f"{constants.ENDPOINT}/{REPOSITORY}/resolve/{'c' * 40}/sub%20dir/x.gguf"
-    assert Client(sys.executable, Pace(), None).address(place, file()) == expected
+    assert Client(client_python(), Pace(), "", user="nobody").address(place, file()) == expected
 
 
 def test_the_address_below_a_given_endpoint_is_the_client_s(host: World) -> None:
     place = Place(**host.of_hub("c" * 40, "sub dir/ü#.gguf"))
     expected = hf_hub_url(REPOSITORY, "sub dir/ü#.gguf", revision="c" * 40, endpoint=host.hub.url)
-    assert Client("", Pace(), None).address(place, file()) == expected
+    assert Client("", Pace(), "").address(place, file()) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from lab.hub.faults import Stall
 from tests.unit.file_server import redirect, whole
-from tests.unit.weights_world import CONTENT, REPOSITORY, World, until, world
+from tests.unit.weights_world import CONTENT, REPOSITORY, World, client_python, until, world
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -63,7 +62,7 @@ def has(path: Path) -> bool:
 def test_a_refusal_is_one_sentence_with_what_to_do(
     host: World, how: dict[str, object], token: str, text: str, client: bool
 ) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     (one,) = wanted = host.commit({"x.gguf": CONTENT}, **how)
     if token:
         give_token(host, token)
@@ -79,7 +78,7 @@ def test_a_refusal_is_one_sentence_with_what_to_do(
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     (one,) = wanted = host.commit({"x.gguf": CONTENT * 5}, gated=True, token="hf_verysecret")
     give_token(host, "hf_verysecret")
     stall = host.hub.fault(Stall(100_000), REPOSITORY, "x.gguf", times=1)
@@ -100,7 +99,7 @@ def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 def test_a_hub_that_the_token_is_not_for_does_not_see_it(host: World, client: bool) -> None:
-    host.python, host.token = sys.executable if client else "", False
+    host.python, host.token = client_python() if client else "", False
     give_token(host, "hf_verysecret")
     wanted = host.commit({"x.gguf": CONTENT})
     done = host.bring(wanted)
@@ -111,7 +110,7 @@ def test_a_hub_that_the_token_is_not_for_does_not_see_it(host: World, client: bo
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 def test_nobody_sees_it_over_plain_http(plain: World, client: bool) -> None:
-    plain.python, plain.token = sys.executable if client else "", True
+    plain.python, plain.token = client_python() if client else "", True
     give_token(plain, "hf_verysecret")
     plain.bring(plain.commit({"x.gguf": CONTENT}, gated=True, token="hf_verysecret"))
     assert not any(asked.authorised for asked in plain.hub.asked)

@@ -14,7 +14,7 @@ import pytest
 
 from lab.hub.faults import Stall
 from tests.unit.file_server import whole
-from tests.unit.weights_world import CONTENT, REPOSITORY, World, file, until, world
+from tests.unit.weights_world import CONTENT, REPOSITORY, World, client_python, file, until, world
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -52,7 +52,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_what_was_fetched_before_a_kill_is_not_fetched_again(host: World, client: bool, how: signal.Signals) -> None:
-    host.python = sys.executable if client else ""
+    host.python = client_python() if client else ""
     (one, small) = wanted = host.commit({"x.gguf": LARGE, "config.json": b"{}"})
     stall = host.hub.fault(Stall(STALLED), REPOSITORY, "x.gguf", times=1)
     with host.start(wanted) as process:

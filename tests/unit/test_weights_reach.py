@@ -19,7 +19,7 @@ from roles.weights.host.spec import Pace, Refused
 from tests.hosts.servers import Mirror
 from tests.unit import tls
 from tests.unit.file_server import FileServer, file_server, redirect, whole
-from tests.unit.weights_world import CONTENT, HALF, World, file, world
+from tests.unit.weights_world import CONTENT, HALF, World, client_python, file, world
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the program gives what it fetches to root")
 
@@ -242,7 +242,7 @@ def test_nobody_is_led_from_https_to_plain_http(tmp_path: Path, inner: FileServe
 @needs_root
 @pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
 def test_a_hub_cannot_send_the_host_to_itself_either(host: World, client: bool) -> None:
-    host.python, host.redirects = sys.executable if client else "", []
+    host.python, host.redirects = client_python() if client else "", []
     done = host.bring(host.commit({"x.gguf": CONTENT}))
     assert done.returncode == 1
     assert f"name {host.hub.cdn_url} among the inventory's redirects" in done.stdout.splitlines()[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import roles.weights
 from rigwright.declaration.entry import Roots
+from rigwright.supply.fetching import spec
 from rigwright.weights.records import recorded
 from roles import fetching
 from tests.unit import programs
@@ -41,3 +43,11 @@ def test_a_file_of_the_right_size_is_sent_again_once_it_is_known_to_be_wrong(
         (tmp_path / "weights/wrong" / recorded(made, row).record).touch()
     roles.weights._take(made, row)
     assert (programs.run(["sh", "-c", given["present"]]).returncode == 0) == present
+
+
+def test_the_hub_s_client_runs_as_a_user_that_the_rig_has() -> None:
+    made = rig(instance(), hub_client=(wheel(group="hub-client"),))
+    asked = json.loads(spec(made, made.weights, client="/opt/x/bin/python"))
+    assert asked["hub_user"] == made.hub_user
+    assert made.hub_user in made.users
+    assert made.hub_user not in rig(instance()).users

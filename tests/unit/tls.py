@@ -14,7 +14,12 @@ VARIABLES = ("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"
 
 @cache
 def _made() -> tuple[Path, Path]:
-    return certificate(Path(tempfile.mkdtemp(prefix="rigwright-tls-")), "127.0.0.1")
+    folder = Path(tempfile.mkdtemp(prefix="rigwright-tls-"))
+    # the hub's client reads the authority's as another user
+    folder.chmod(0o711)
+    made = certificate(folder, "127.0.0.1")
+    made[0].chmod(0o644)
+    return made
 
 
 def server() -> Path:

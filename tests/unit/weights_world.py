@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import roles
@@ -31,6 +36,26 @@ REPOSITORY = "org/name"
 PACE = {"pause": 0.02, "seconds": 1, "longest": 2, "stall": 20.0, "begin": 0.0, "connect": 5, "retry_after": 0.1}
 
 Source = dict[str, Any]
+WRAPPER = """#!/bin/sh
+shift
+exec {python} -I -c 'import runpy, sys
+sys.path.append("{site}")
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
+"""
+
+
+@cache
+def client_python() -> str:
+    """A Python with the hub's client that another user can start: a developer's own may lie in a home of root's."""
+    if all(one.stat().st_mode & 0o001 for one in Path(sys.executable).resolve().parents):
+        return sys.executable
+    made = Path(mkdtemp(), "python")
+    made.parent.chmod(0o755)
+    made.write_text(WRAPPER.format(python="/usr/bin/python3", site=sysconfig.get_path("purelib")))
+    made.chmod(0o755)
+    atexit.register(shutil.rmtree, made.parent)
+    return str(made)
 
 
 def file(content: bytes = CONTENT, path: str = "a/b/small-q4.gguf") -> File:
@@ -44,7 +69,7 @@ class World:
     folder: Path
     server: FileServer
     hub: Hub
-    python: str = sys.executable
+    python: str = field(default_factory=client_python)
     """Has the hub's client; "" for none."""
     environment: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -102,6 +127,7 @@ class World:
             "ledger": str(self.ledger),
             "locks": str(self.locks),
             "hub_python": self.python,
+            "hub_user": "nobody",
             "sent": "",
             "reserve": 0,
             "redirects": self.redirects,
@@ -186,5 +212,9 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
 @contextmanager
 def world(folder: Path, *, private: bool = False) -> Iterator[World]:
     """A world, whose hub speaks TLS where it is to be private."""
+    # pytest's folders are its user's alone, and the client runs as another one
+    for one in (folder, *folder.parents):
+        if os.geteuid() == 0 and one.stat().st_mode & 0o777 == 0o700 and one.is_relative_to("/tmp"):
+            one.chmod(0o711)
     with file_server() as server, Hub(certificate=tls.server() if private else None) as hub:
         yield World(folder, server, hub, environment=tls.trusting() if private else {})

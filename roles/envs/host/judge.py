@@ -21,7 +21,8 @@ from typing import Any
 
 from .lists import DIST_INFO, LINK, META, of_conda, of_distributions, of_wheel, spelt
 from .plugins import FOLDER, NAMED, taken_out
-from .tree import SHOWN, Refused, Seen, Tree, close, hashed, shown, walk
+from .tree import SHOWN, Refused, Seen, Tree, close, hashed, shown, text, walk
+from .wheels import find_surplus, find_surplus_conda, parse_requires
 
 COMPILED = re.compile(r"(.*/)?__pycache__/([^/]+)\.cpython-[0-9]+(?:\.opt-[12])?\.pyc")
 WRITTEN = re.compile(r"bin/[^/]+|include/.+|lib/python3\.[0-9]+/site-packages/[^/]+\.dist-info/[^/]+")
@@ -97,6 +98,26 @@ def patched(plan: Mapping[str, Any]) -> None:
         raise Refused("\n".join(wrong[:SHOWN]))
 
 
+def refuse_surplus(top: Path, plan: Mapping[str, Any]) -> None:
+    """Have every package be needed by what is asked for, by what the packages themselves require.
+
+    Args:
+        top: The environment, with conda packages alone.
+        plan: What it is put together from; `requests` is None of what no input of the catalogue asks for.
+
+    Raises:
+        Refused: with every one that nothing requires.
+    """
+    wrong: list[str] = []
+    if (asked := plan["requests"]["conda"]) is not None:
+        metas = filter(META.fullmatch, walk(top).files)
+        wrong += find_surplus_conda(asked, [json.loads(text(top, path)) for path in metas])
+    if (asked := plan["requests"]["wheels"]) is not None:
+        wrong += find_surplus(asked, {spelt(one["name"]): parse_requires(Path(one["path"])) for one in plan["wheels"]})
+    if wrong:
+        raise Refused("\n".join(wrong[:SHOWN]))
+
+
 def _anothers(patches: Iterable[Mapping[str, Any]], wheels: Mapping[str, Path]) -> Iterator[str]:
     """Files that patches bring, and that other wheels than their own have."""
     brought = {target["path"]: patch for patch in patches for target in patch["targets"] if not target["before"]}
@@ -144,6 +165,7 @@ def main() -> int:
             return 0
         if phase == "conda":
             conda = of_conda(top, plan)
+            refuse_surplus(top, plan)
             kept.write_text(json.dumps(conda))
             taken_out(plan, conda, Path(FOLDER))
             return 0

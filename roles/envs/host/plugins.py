@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
@@ -55,6 +55,8 @@ class Wheel:
     """Its requirements, as it writes them."""
     python: str = ""
     """Versions of Python that it is for, in the same way; empty for all."""
+    paths: tuple[str, ...] = field(default=(), compare=False)
+    """Its files in site-packages, without those that describe it."""
 
 
 def taken_out(plan: Mapping[str, Any], conda: Iterable[str], into: Path) -> None:
@@ -172,11 +174,11 @@ def _leads_out(name: str) -> bool:
 
 
 def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
-    """What is in a plugin's wheel.
+    """What is in the wheel of a plugin, or of a group whose programs root runs.
 
     Args:
         wheel: The file.
-        wanted: `name` and `version` of its distribution, `imports` and `commands`.
+        wanted: `name` and `version` of its distribution; of a plugin also `imports` and `commands`.
 
     Raises:
         Refused: it is another one, has other bytes than its own list says, is run by every Python, or brings what its
@@ -189,7 +191,7 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
         if len(infos) != 1:
             raise _refused(wheel, [f"it is to be one distribution, and is {', '.join(sorted(infos)) or 'none'}"])
         (info,) = infos
-        said = HeaderParser().parsestr(_text(archive, f"{info}/METADATA"))
+        said = parse_fields(archive, f"{info}/METADATA")
         wrong = [*_another(info, said, wanted), *_no_format(archive, found, info)]
         points = f"{info}/entry_points.txt"
         commands = set(_entry_points(_text(archive, points))) if points in found else set()
@@ -206,12 +208,13 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
         wrong += [f"every Python would run {path}" for path in own if path.endswith(".pth") and "/" not in path]
         modules = frozenset(map(module, own))
         wrong += [f"every Python would run {name}" for name in sorted(modules & AT_START)]
-        wrong += _undescribed(modules, commands, wanted)
+        if "imports" in wanted:
+            wrong += _undescribed(modules, commands, wanted)
         wrong += _unlisted(archive, found, info)
     if wrong:
         raise _refused(wheel, wrong)
     requires = tuple(map(str, said.get_all("Requires-Dist") or ()))
-    return Wheel(modules, frozenset(commands), requires, str(said["Requires-Python"] or ""))
+    return Wheel(modules, frozenset(commands), requires, str(said["Requires-Python"] or ""), tuple(own))
 
 
 def _another(info: str, said: Message, wanted: Mapping[str, Any]) -> Iterator[str]:
@@ -229,7 +232,7 @@ def _no_format(archive: zipfile.ZipFile, found: Iterable[str], info: str) -> Ite
     if f"{info}/WHEEL" not in found:
         yield f"it has no {info}/WHEEL, without which nothing installs it"
         return
-    version = str(HeaderParser().parsestr(_text(archive, f"{info}/WHEEL"))["Wheel-Version"])
+    version = str(parse_fields(archive, f"{info}/WHEEL")["Wheel-Version"])
     if not FORMAT.fullmatch(version):
         yield f"Wheel-Version: it is {shown(version)}, and is to be 1.0 or another of 1"
 
@@ -263,6 +266,11 @@ def _entry_points(content: str) -> list[str]:
     read.optionxform = str  # type: ignore[assignment,method-assign] # names are what they are
     read.read_string(content)
     return [name for group in ("console_scripts", "gui_scripts") if read.has_section(group) for name in read[group]]
+
+
+def parse_fields(archive: zipfile.ZipFile, name: str) -> Message:
+    """The fields of a METADATA or WHEEL file."""
+    return HeaderParser().parsestr(_text(archive, name))
 
 
 def _text(archive: zipfile.ZipFile, name: str) -> str:

@@ -6,12 +6,13 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from threading import Semaphore
 
 from . import direct, records
+from .account import take_over
 from .client import Client, Passed
 from .hashing import Follower, digest
 from .hold import WRITTEN_TO, Hold, Unknown, copy, written_to
@@ -42,11 +43,10 @@ class Means:
         self.spec, self.place, self.board = spec, place, board
         credentials = os.environ.get("CREDENTIALS_DIRECTORY", "")
         token = Path(credentials, "hub-token")
-        self.token_file = token if credentials and token.is_file() else None
-        self.token = token.read_text().strip() if self.token_file else ""
+        self.token = token.read_text().strip() if credentials and token.is_file() else ""
         self.packages = Packages(spec)
         self.registries = Registries(spec, credentials)
-        self.client = Client(spec.hub_python, spec.pace, self.token_file, spec.redirects)
+        self.client = Client(spec.hub_python, spec.pace, self.token, spec.redirects, spec.hub_user)
         bases = {source.base for wanted in spec.files for source in wanted.sources if source.kind == "peer"}
         self.peers = {base: Peer(base, board.identity, spec.pace) for base in bases}
         self.slots = Semaphore(spec.parallel)
@@ -134,6 +134,10 @@ class Bringing:
             DiskFull: there is no room.
         """
         self.means.place.claim(self.path)
+        # a run that was killed leaves a part that is the client's user's, and a client of this run could write to it
+        with suppress(FileNotFoundError, Refused):
+            if self.part.lstat().st_uid:
+                take_over(self.part)
         if not self.file.size:
             self.part.touch()
         reasons = []

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import quote
 
+from .account import Account, link_in_place, take_over
 from .answers import passing, sentence
 from .http import bound
 from .records import File
@@ -25,6 +27,10 @@ LOOK = 0.1
 """Seconds between two looks at what the client has written."""
 BESIDE = 1 << 20
 """Bytes that the client may write into any file of its own, beside a model's."""
+OWN, FILES = "client", "files"
+"""The client's folder, and where in it files come to lie."""
+PARTS = ".cache/huggingface/download"
+"""Where the client keeps unfinished ones among them (huggingface_hub.constants)."""
 PROGRAM = Path(__file__).with_name("hub.py")
 
 
@@ -72,9 +78,11 @@ class Client:
     """The client of one run, for as many files at once as there is memory for."""
 
     def __init__(
-        self, python: str, pace: Pace, token_file: Path | None, redirects: frozenset[str] = frozenset()
+        self, python: str, pace: Pace, token: str, redirects: frozenset[str] = frozenset(), user: str = ""
     ) -> None:
-        self.python, self.pace, self.token_file, self.redirects = python, pace, token_file, redirects
+        self.python, self.pace, self.token, self.redirects = python, pace, token, redirects
+        self.user = user
+        """Whom the client runs as."""
         self.memory = mem_available()
         self.cpus = len(os.sched_getaffinity(0))
         self.xet_slots = threading.Semaphore(max(1, self.memory // (8 * GIB)))
@@ -87,13 +95,22 @@ class Client:
         """
         if source.endpoint:
             return f"{source.endpoint}/{source.repository}/resolve/{quote(source.revision)}/{quote(source.file)}"
-        command = [self.python, "-I", str(PROGRAM), _request(source, file, None, self.redirects)]
         if not self.python:
             raise Refused("no Python with the hub's client is there to ask for its address")
+        command = [*Account(self.user).command, *bound(BESIDE), self.python, "-I", str(PROGRAM)]
         try:
-            environment = self._environment({}, Path("/nonexistent"), token=False)
-            ran = subprocess.run(command, capture_output=True, env=environment, timeout=60, check=False)
-            return str(json.loads(ran.stdout.splitlines()[0])["url"])
+            with TemporaryFile() as output:
+                subprocess.run(
+                    [*command, _request(source, file, None, self.redirects)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.DEVNULL,
+                    env=self._environment({}, Path("/nonexistent"), ""),
+                    timeout=60,
+                    check=False,
+                )
+                output.seek(0)
+                return str(json.loads(output.read(BESIDE).splitlines()[0])["url"])
         except (OSError, subprocess.TimeoutExpired, IndexError, KeyError, ValueError) as error:
             raise Refused(f"the hub's client does not run: {self.python} fails") from error
 
@@ -108,7 +125,7 @@ class Client:
             source: of kind hub.
             file: the locked one.
             part: is not there yet; whole afterwards.
-            folder: for the client alone, on the part's file system; removed afterwards.
+            folder: of root's, on the part's file system, with one in it for the client alone; removed afterwards.
             growing: told where bytes appear before they are in the part.
             last: there is no other source.
 
@@ -119,19 +136,26 @@ class Client:
         """
         settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}
         least = self.pace.least if last else self.pace.slowest
+        account = Account(self.user)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
+        folder.mkdir()
+        # what lies in it is the client's to reach by its name, and not to list
+        folder.chmod(0o711)
+        own = folder / OWN
+        own.mkdir(mode=0o700)
+        os.chown(own, account.uid, account.gid)
         try:
             if "HF_HUB_DISABLE_XET" in settings:
-                self._download(source, file, part, folder, growing, settings, least)
+                self._download(account, source, file, part, folder, growing, settings, least)
             else:
                 with self.xet_slots:
-                    self._download(source, file, part, folder, growing, settings, least)
+                    self._download(account, source, file, part, folder, growing, settings, least)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _download(
         self,
+        account: Account,
         source: Source,
         file: File,
         part: Path,
@@ -140,40 +164,49 @@ class Client:
         settings: dict[str, str],
         least: int,
     ) -> None:
-        log = folder / "said"
-        with log.open("wb") as output, (folder / "errors").open("wb") as errors:
+        log, own = folder / "said", folder / OWN
+        token = self.token if source.token else ""
+        with log.open("wb") as output, (folder / "errors").open("wb") as errors, _open_token(token) as handle:
             process = subprocess.Popen(
                 [
+                    *account.command,
                     *bound(max(file.size + 1, BESIDE)),
                     self.python,
                     "-I",
                     str(PROGRAM),
-                    _request(source, file, folder / "files", self.redirects),
+                    _request(source, file, own / FILES, self.redirects),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env=self._environment(settings, folder, token=source.token),
+                env=self._environment(settings, own, f"/proc/self/fd/{handle}" if token else ""),
+                pass_fds=(handle,) if token else (),
                 start_new_session=True,
             )
-        try:
-            stalled = self._watch(process, log, folder, part, growing, least)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            try:
+                stalled = self._watch(process, account, source, folder, part, growing, least)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         said = _said(log)
-        if "path" in said:
-            made = Path(str(said["path"]))
-            if not part.exists() or not made.samefile(part):
-                made.replace(part)
-            return
-        raise _reason(said, stalled, process.returncode, self.pace, least)
+        try:
+            if "path" in said:
+                with account.open_own_file(own, f"{FILES}/{source.file}") as made:
+                    link_in_place(made, part)
+            if part.exists():
+                take_over(part)
+        except (Refused, OSError) as error:
+            part.unlink(missing_ok=True)
+            raise Passed(f"the hub's client left no file that can be kept: {error}") from None
+        if "path" not in said:
+            raise _reason(said, stalled, process.returncode, self.pace, least)
 
     def _watch(
         self,
         process: subprocess.Popen[bytes],
-        log: Path,
+        account: Account,
+        source: Source,
         folder: Path,
         part: Path,
         growing: Callable[[Path], None],
@@ -185,16 +218,19 @@ class Client:
         certain: Xet writes in any order.
         """
         moved, since = 0, time.monotonic()
+        place = "/".join([FILES, PARTS, *source.file.split("/")[:-1], "*.incomplete"])
         while process.poll() is None:
             time.sleep(LOOK)
-            half = next(folder.glob("files/.cache/huggingface/download/**/*.incomplete"), None)
-            if half and _said(log).get("xet"):
-                growing(half)
-            elif half and not part.exists():
-                with suppress(FileNotFoundError):  # it has ended in this moment
-                    os.link(half, part)
+            there = 0
+            # it is not there yet, or has ended in this moment
+            with suppress(OSError, Refused), account.open_own_file(folder / OWN, place) as half:
+                there = _written(half)
+                if _said(folder / "said").get("xet"):
+                    link_in_place(half, folder / "growing")
+                    growing(folder / "growing")
+                elif not part.exists():
+                    link_in_place(half, part)
             now = time.monotonic()
-            there = _written(half)
             moved = min(moved, there)  # it may have begun anew
             if there >= moved + least * self.pace.stall:
                 moved, since = there, now
@@ -202,10 +238,11 @@ class Client:
                 return True
         return False
 
-    def _environment(self, settings: Mapping[str, str], folder: Path, *, token: bool) -> dict[str, str]:
+    @staticmethod
+    def _environment(settings: Mapping[str, str], folder: Path, token_path: str) -> dict[str, str]:
         """Nothing of another person's settings, and nothing written but into its folder."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
-        given = {"HF_TOKEN_PATH": str(self.token_file)} if self.token_file and token else {}
+        given = {"HF_TOKEN_PATH": token_path} if token_path else {}
         return {
             **kept,
             "HOME": str(folder),
@@ -224,20 +261,35 @@ def _request(source: Source, file: File, folder: Path | None, redirects: frozens
     return json.dumps({**place, **wanted, "redirects": sorted(redirects)})
 
 
-def _written(half: Path | None) -> int:
+def _written(half: int) -> int:
     """Bytes that are on their way to the disk; a file that is made at its full length at once has none of them yet."""
+    there = os.fstat(half)
+    return min(there.st_size, there.st_blocks * 512)
+
+
+@contextmanager
+def _open_token(token: str) -> Iterator[int]:
+    """A file in memory with a token, open to be read: its name is in no folder, and no argument or variable has it."""
+    writable = os.memfd_create("hub-token")
     try:
-        there = half.stat() if half else None
-    except FileNotFoundError:
-        there = None
-    return min(there.st_size, there.st_blocks * 512) if there else 0
+        os.write(writable, f"{token}\n".encode())
+        os.fchmod(writable, 0o444)
+        handle = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(writable)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _said(log: Path) -> dict[str, Any]:
     """Everything that the client's program has said so far."""
     said: dict[str, Any] = {}
-    for line in log.read_text(errors="replace").splitlines():
-        with suppress(ValueError):  # half a line
+    with log.open("rb") as file:
+        content = file.read(BESIDE)
+    for line in content.decode(errors="replace").splitlines():
+        with suppress(ValueError, RecursionError, TypeError):  # half a line
             said.update(json.loads(line))
     return said
 

@@ -111,6 +111,8 @@ class Spec:
     """Origins that a source may lead to although they are not public."""
     reserve: int = 1 << 30
     """Bytes that are to stay free."""
+    hub_user: str = ""
+    """Whom the hub's client runs as."""
     fs_verity: bool = False
     """Whether the kernel is asked to guard what is verified."""
 
@@ -136,6 +138,7 @@ def read(path: Path) -> Spec:
         ledger=Path(given["ledger"]),
         locks=Path(given["locks"]),
         hub_python=given.get("hub_python", ""),
+        hub_user=given.get("hub_user", ""),
         package_python=given.get("package_python", ""),
         sent=Path(given["sent"]) if given.get("sent") else None,
         files=tuple(files),

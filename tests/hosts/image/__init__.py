@@ -91,6 +91,8 @@ include = ["*"]
 
 
 TOOLKIT = "1.20.0"
+TRUSTED = {"allow": ["locks.container-toolkit"]}
+"""Its toolkit is locked beside the inventory."""
 TOOLKIT_CATALOG = f"""
 [inputs.container-toolkit]
 kind = "deb"
@@ -220,7 +222,8 @@ class Box:
         mirrors = {"shelf": [self.lab.shelf_url], "lan": [self.registry]}
         mirrors["container-toolkit"] = [f"{self.lab.shelf_url}/{toolkit.TOOLKIT}"]
         instances = {"chat": {"variant": variant, "port": PORT}}
-        path = write_inventory(self.folder, self.lab, self.host, **{"instances": instances, "mirrors": mirrors, **rig})
+        declared = {"instances": instances, "mirrors": mirrors, **TRUSTED, **rig}
+        path = write_inventory(self.folder, self.lab, self.host, **declared)
         for noun in ("catalog", "locks"):
             (self.folder / noun).mkdir(exist_ok=True)
         (self.folder / "catalog/box.toml").write_text(CATALOG.replace("TAG", self.tag))

@@ -189,6 +189,7 @@ class Boxes:
         known = self.folder / "known_hosts"
         shared = {
             "mirrors": self.made.mirrors,
+            "allow": [f"locks.driver-{RELEASE}", "locks.cuda"],
             "redirects": [self.made.hub.cdn_url],
             "ssh_key": str(host.key),
             "ssh_known_hosts_file": str(known),
