@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.scripts import SCRIPTS
 
-# curl as a client of our own sockets names one; pip without an index has files
+# curl as a client of our own sockets names one, or reads it with the request of a unit; pip without an index has files
 CLIENTS = {
-    "curl": re.compile(r"--unix-socket|--version"),
+    "curl": re.compile(r"--unix-socket|--version|--config -"),
     "wget": None,
     "aria2c": None,
     "git clone": None,

@@ -17,7 +17,6 @@ from rigwright.supply.fetching import wheels_spec
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
 from rigwright.supply.tools import requirements
-from tests.unit import programs
 from tests.unit.file_server import FileServer, file_server, redirect, whole
 from tests.unit.index_server import PackageIndex
 from tests.unit.samples import rig, wheel
@@ -75,7 +74,9 @@ echo installed
 """
     (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:1/\nno-binary = :all:\n")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
-    return programs.run(["sh", "-c", script], env=environment)
+    return subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_the_wheel_of_an_index_is_installed_and_no_file_of_it_stays(tmp_path: Path, index: PackageIndex) -> None:

@@ -248,7 +248,7 @@ class Bringing:
                     self._say_state(FETCHING)
                     return download(peer.url(self.file.path), self.part, self.file.size, peer.pace, last=last)
             except Refused as error:
-                if isinstance(error, DiskFull) or not peer.wait(self.file.path, self._say_behind):
+                if isinstance(error, DiskFull) or not peer.wait(self.file.path, self._say_behind, last=last):
                     raise
 
     def _settle(self, *, loose: bool = False) -> None:
