@@ -266,13 +266,13 @@ def send(channel: Channel, data: bytes, allowed: Allowance) -> None:
         Slow: the host takes it slower than it may.
         OSError: the connection is gone.
     """
-    left = memoryview(data)
-    while left:
-        count = channel.send(left)
+    done = 0
+    while done < len(data):
+        count = channel.send(data[done : done + PIECE])
         if not count:
             raise OSError("Socket is closed")
         allowed.count(count)
-        left = left[count:]
+        done += count
 
 
 def give(channel: Channel, stdin: bytes, allowed: Allowance, *, last: bool = True) -> None:
