@@ -81,7 +81,7 @@ def test_a_command_that_does_not_end_is_given_up(
 ) -> None:
     monkeypatch.setattr(ahead if bound == "ASKING" else ahead.root, bound, 0.1)
     endless = SimpleNamespace(run_shell_command=lambda *_, **__: gevent.sleep(20))
-    with pytest.raises(Slow, match="^`(sh -c|rm -f) .*` has not ended within 0 s, given up"):
+    with pytest.raises(Slow, match=r"^`(sh -c|rm -f) .*` has not ended within 0 s, given up"):
         Connector(endless).run_shell_command(command)
 
 
