@@ -58,7 +58,8 @@ def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
             found.append({"kind": "channel", "channel": scheme, "file": rest, "base": ""})
         else:
             alone = artefact.model_copy(update={"sources": (source,)})
-            found += [{"kind": "http", "url": url} for url in urls(alone, rig.mirrors)]
+            named = {"locked": True} if scheme in ("http", "https") else {}
+            found += [{"kind": "http", "url": url, **named} for url in urls(alone, rig.mirrors)]
     return found
 
 

@@ -16,6 +16,7 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot
+from tests.hosts.servers import Mirror
 from tests.hosts.support import Run, command, deploy, until, write_inventory
 from tests.locks import lock_text
 
@@ -84,7 +85,9 @@ class Evil:
             (folder / noun).mkdir(parents=True)
         (folder / "catalog" / "evil.toml").write_text(CATALOG)
         instances = {"chat": {"variant": "evil/demo", "port": 8020}}
-        self.inventory = write_inventory(folder, lab, host, instances=instances)
+        self.mirror = Mirror(lab.gateway, lambda _: None, leads_to="http://127.0.0.1:8000/health")
+        mirrors = {"shelf": [self.mirror.url, lab.shelf_url]}
+        self.inventory = write_inventory(folder, lab, host, instances=instances, mirrors=mirrors)
 
     def source(self, attack: str = "") -> None:
         """Give it a source, whose configuration ends with these lines of shell in the folder of what is compiled."""
@@ -137,8 +140,14 @@ def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path
     host = boot()
     evil = Evil(lab, host, tmp_path / "box")
     host.run("mkdir -p /srv/models/mine && date > /srv/models/mine/weights")
+    host.run("systemd-run --unit=inner python3 -u -m http.server 8000 --bind 127.0.0.1 --directory /srv")
     run = evil.deploy()
     assert run.status == 0, run.said
+    # its first mirror has sent the box to itself
+    assert evil.mirror.asked
+    assert "not followed: it leads to 127.0.0.1" in host.run("cat /var/lib/rigwright/jobs/rw-job-fetch-*/log")
+    inner = host.run("journalctl --unit=inner --no-pager")
+    assert ("Serving HTTP" in inner, "GET" in inner) == (True, False)
     (folder,) = evil.installed()
     uid, *tries = host.run(f"cat {folder}/bin/report").splitlines()
     assert int(uid.removeprefix("uid ")) >= 61184  # systemd.exec(5), DynamicUser=: nobody of the host's

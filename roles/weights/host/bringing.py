@@ -238,7 +238,9 @@ class Bringing:
     def _address(self, source: Source) -> str | Address:
         if source.kind == "hub":
             return self.means.client.address(source, self.file)
-        return self.means.packages.address(source, self.file) if source.kind in ("index", "channel") else source.url
+        if source.kind in ("index", "channel"):
+            return self.means.packages.address(source, self.file)
+        return Address(source.url, locked=source.locked)
 
     def _from_peer(self, peer: Peer, *, last: bool) -> int:
         peer.reach()

@@ -54,6 +54,8 @@ class Address:
     url: str
     led_from: str = ""
     """What has named it; empty where the operator or the lock has. It is judged as a redirect from there."""
+    locked: bool = False
+    """Whether the lock has named it: it is judged as a redirect is, and its origin counts for nothing."""
     login: str = ""
     """`USER:PASSWORD` for the origin of what has named it, and no other."""
 
@@ -213,9 +215,10 @@ def followed(
     own = origin(before or url)
     private = [f"header = {_quoted(f'Authorization: Bearer {token}')}"] if token else []
     private += [f"user = {_quoted(address.login)}"] if address.login else []
+    declared = redirects if address.locked else redirects | {own}
     for count in range(REDIRECTS + 1):
         try:
-            pinned = judged(url, before, redirects | {own}) if before else []
+            pinned = judged(url, before, declared) if before or address.locked else []
         except Unsafe as error:
             raise Refused(f"not followed: {error}") from None
         answer = _curl(url, [*options, *pinned, *(private if origin(url) == own else ())], most, body)

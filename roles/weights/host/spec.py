@@ -67,6 +67,8 @@ class Source:
     project: str = ""
     channel: str = ""
     url: str = ""
+    locked: bool = False
+    """Whether the lock names this address, and not the inventory: a catalogue from elsewhere may have chosen it."""
     name: str = ""
     token: bool = False
     """Whether the run's token is for this hub."""
