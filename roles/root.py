@@ -41,14 +41,14 @@ class Slow(Gone):
 
 
 class Allowance:
-    """The seconds that a command may take: `limit`, and one more for each LEAST bytes that have gone either way."""
+    """The seconds that a command may take: `whole`, or `limit` and one more for each LEAST bytes either way."""
 
     def __init__(self, limit: float, whole: float | None = None) -> None:
         """Begin to count.
 
         Args:
             limit: Seconds.
-            whole: Seconds for all of it, however much comes; none without it.
+            whole: Seconds for all of it, however much comes; `limit` then counts for nothing.
         """
         self.limit, self.whole, self.size = limit, whole, 0
         self.began = time.monotonic()
@@ -61,9 +61,10 @@ class Allowance:
         """
         self.size += size
         took = time.monotonic() - self.began
-        if self.whole is not None and took > self.whole:
-            raise Slow(f"an answer without end, given up after {took:.0f} s")
-        if took > self.limit + self.size / LEAST:
+        if self.whole is not None:
+            if took > self.whole:
+                raise Slow(f"an answer without end, given up after {took:.0f} s")
+        elif took > self.limit + self.size / LEAST:
             raise Slow(f"slower than {LEAST} bytes/s: {self.size} bytes in {took:.0f} s, given up")
 
 
@@ -175,7 +176,7 @@ def run(
         target: As in `start`.
         command: As in `start`.
         stdin: What it reads.
-        limit: As in `start`, and for all of it beside a second for each LEAST bytes that come or go.
+        limit: As in `start`; without `whole`, all of it may take as long, and a second more for each LEAST bytes.
         whole: Seconds for all of it, however much comes.
         most: Bytes of its output.
         rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left

@@ -103,7 +103,7 @@ class Bundler:
         except BlockingIOError:
             raise Unusable(f"{self.folder}: another `rigwright bundle` is running there") from None
         else:
-            with only_public(declared_origins(self.rigs)):
+            with only_public(declared_origins(self.rigs, self.index.url)):
                 self._bring(systems)
         finally:
             fcntl.flock(held, fcntl.LOCK_UN)  # gevent's os.close does not close at once

@@ -66,7 +66,7 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     folders, resolver, rigs = _read(inventory, from_dir, refresh)
     for problem in folders.unread:
         say(f"{problem}\n  it is written anew", err=True)
-    with only_public(declared_origins(rigs)):
+    with only_public(declared_origins(rigs, resolver.index.url)):
         resolved = resolver.resolve(folders)
         locked = _locked(folders, resolved.rows)
         unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
@@ -97,7 +97,7 @@ def look(inventory: Path | None) -> int:
         Unusable: there is no inventory to look for, or what there is cannot be read.
     """
     folders, resolver, rigs = _read(inventory)
-    with only_public(declared_origins(rigs)):
+    with only_public(declared_origins(rigs, resolver.index.url)):
         found = upstream.look(resolver, folders)
         newer, unseen = Patching(resolver).newer(of_rigs(rigs, _locked(folders, {})))
     found.moved += newer
