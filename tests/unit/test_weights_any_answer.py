@@ -116,7 +116,7 @@ def of_registry(one: Server, part: Path) -> None:
 def of_peer(one: Server, part: Path) -> None:
     peer = Peer(one.url, "me", PACE)
     peer.reach()
-    while peer.wait(WANTED.path, lambda behind: None):
+    while peer.wait(WANTED.path, lambda behind: None, last=False):
         pass
 
 
