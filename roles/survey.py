@@ -18,6 +18,7 @@ from roles import root
 from roles.contact import Unreachable
 from roles.unreached import silence, why
 
+WHOLE = 600.0  # seconds for all of it: it writes little between its slow commands
 LIMIT = 120.0  # seconds without a byte: each of the survey's slow commands ends itself after 20
 
 
@@ -41,7 +42,7 @@ def look(name: str, connection: Mapping[str, object], *, sudo: bool) -> survey.S
     connector: Any = host.connector
     try:
         host.connect(show_errors=False, raise_exceptions=True)
-        answer = root.run(host, render("probe/survey.sh.j2"), limit=LIMIT)
+        answer = root.run(host, render("probe/survey.sh.j2"), limit=LIMIT, whole=WHOLE)
     except root.NoRoot as error:
         raise Unreachable(f"{error}{hint}") from None
     except (PyinfraError, SSHException, OSError, EOFError) as error:

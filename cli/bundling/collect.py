@@ -21,6 +21,7 @@ from cli.bundling.packages import Archive, Transaction
 from cli.resolving import web
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
+from cli.resolving.origins import declared_origins
 from cli.resolving.registry import Registries
 from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_of
 from cli.resolving.web import Content, Unavailable
@@ -37,6 +38,7 @@ from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
+from roles.weights.host.reach import only_public
 
 LOCK = ".lock"
 FOLDERS = {
@@ -99,7 +101,10 @@ class Bundler:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with file_lock(self.folder / LOCK, f"bundle of {self.inventory}", patience=0):
+            with (
+                file_lock(self.folder / LOCK, f"bundle of {self.inventory}", patience=0),
+                only_public(declared_origins(self.rigs, self.index.url)),
+            ):
                 self._bring(systems)
         except LockHeld as error:
             raise Unusable(f"{self.folder}: another `rigwright bundle` is running there: {error}") from None

@@ -83,7 +83,6 @@ PROPERTIES = (
     "LimitCORE=0",
     "UMask=0022",
 )
-ONLINE = ("RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",)
 OFFLINE = (
     "PrivateNetwork=yes",
     "RestrictAddressFamilies=AF_UNIX",
@@ -91,15 +90,14 @@ OFFLINE = (
 )
 
 
-def options(roots: Roots, *, online: bool = False) -> tuple[str, ...]:
+def options(roots: Roots) -> tuple[str, ...]:
     """The options of systemd-run for a program that came from outside.
 
     Args:
         roots: Where things lie on its host: weights and records are nothing that it sees.
-        online: Whether it has the network.
     """
     hidden = f"InaccessiblePaths=-{roots.models} -{roots.state}"
-    properties = (*PROPERTIES, *LIMITS.properties, hidden, *(ONLINE if online else OFFLINE))
+    properties = (*PROPERTIES, *LIMITS.properties, hidden, *OFFLINE)
     environment = ("--setenv=HOME=/tmp", "--setenv=LC_ALL=C.UTF-8")
     waiting = ("--quiet", "--wait", "--pipe", "--service-type=exec", "--nice=5")
     return (*waiting, *(f"--property={one}" for one in properties), *environment)

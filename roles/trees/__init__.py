@@ -81,8 +81,7 @@ def program(main: str) -> str:
 def texts(rig: Rig) -> dict[str, dict[str, bytes]]:
     """Trees that are programs of ours: path -> name -> content."""
     sources = {path.name: path.read_bytes() for path in fetching.PROGRAMS.glob("*.py")}
-    # else nobody has put them there, or they are of an earlier deploy
-    return {f"{programs_folder(rig)}/{PACKAGE}": sources} if rig.weights else {}
+    return {f"{programs_folder(rig)}/{PACKAGE}": sources}
 
 
 def look(rig: Rig) -> Found:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from cli.resolving import web
 from cli.resolving.web import PART, Content, Unavailable
@@ -116,3 +117,19 @@ def test_a_disk_that_is_full_is_not_taken_for_the_servers_fault(files: FileServe
 def test_without_a_place_nothing_is_kept(files: FileServer) -> None:
     url = files.serve("file", cut(CONTENT, AFTER, TAG), whole(CONTENT, TAG))
     assert web.fetch(web.session(), url, lambda done, total: None) == content(CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("place", "followed"),
+    [("/b", True), ("https://b.example/", True), ("http://a.example/b", False), ("ftp://a/", False)],
+)
+def test_no_redirect_leads_from_https_to_another_protocol(place: str, followed: bool) -> None:
+    answer = requests.Response()
+    answer.status_code, answer.url = 302, "https://a.example/a"
+    answer.headers["Location"] = place
+    try:
+        target = web.session().get_redirect_target(answer)
+    except requests.RequestException as error:
+        target = None
+        assert str(web.unavailable(error)).startswith("leads from https to another protocol")
+    assert (target == place) is followed

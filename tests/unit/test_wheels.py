@@ -1,144 +1,129 @@
-"""How a job on a host brings, judges and installs locked wheels: nothing of one runs before all of them are judged."""
+"""How a job on a host installs locked wheels: the fetcher asks the rig's index, and pip has files and no network."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Mapping
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import roles
+from rigwright.declaration.rig import Rig
 from rigwright.render import render
-from rigwright.supply.tools import Tools
-from roles.envs.host import wheels
-from roles.envs.host.tree import Refused
+from rigwright.supply.fetching import wheels_spec
+from rigwright.supply.lock import Artefact
+from rigwright.supply.network import network
+from rigwright.supply.tools import requirements
 from roles.tools import load_judges
-from tests.unit import programs, scripts
-from tests.unit.scripts import stand_in
-from tests.unit.wheel_files import write_wheel
+from tests.unit.file_server import FileServer, file_server, redirect, whole
+from tests.unit.index_server import PackageIndex
+from tests.unit.samples import rig, wheel
+from tests.unit.scripts import WHEELS, stand_in
 
-REQUIREMENTS = "a==1 \\\n    --hash=sha256:0\nb==2 \\\n    --hash=sha256:1\n"
-PIP = """[ "$1" = download ] || exit 0
-echo "Collecting a==1 (from -r x)"
-echo "  Downloading a.whl"
-echo "Collecting b==2 (from -r x)"
-echo "Collecting c==3 (from nowhere)"
-echo "Saved ./a.whl"
-echo "ERROR: no room" >&2
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the fetcher gives its files to root")
+
+
+@pytest.fixture
+def index() -> Iterator[PackageIndex]:
+    with file_server() as server:
+        yield PackageIndex(server, "json")
+
+
+@pytest.fixture
+def inner() -> Iterator[FileServer]:
+    """A service of the host itself, which no inventory names."""
+    with file_server() as server:
+        server.serve("health", whole(b"secret state of this box"))
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rigwright.supply.fetching.LOCKS", str(tmp_path / "locks"))
+
+
+def locked(index: PackageIndex) -> Artefact:
+    """A published wheel, as a lock has it."""
+    package = index.wheel("tool", "1.0")
+    return wheel(sha256=package.sha256, size=len(package.content))
+
+
+def mirrored(*bases: str) -> Rig:
+    return rig(mirrors={"index": bases})
+
+
+def install(
+    tmp_path: Path, made: Rig, row: Artefact, pip: str = "", sent: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Install one wheel as a job does, with the fetcher and pip of this machine."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / WHEELS["package"]).symlink_to(Path(roles.__file__).with_name("weights") / "host")
+    stand_in(tmp_path / "bin", "pip", pip or f'exec {sys.executable} -m pip "$@"')
+    (tmp_path / "requirements").write_text(requirements([row]))
+    folder = str(tmp_path / "wheels")
+    values = {**WHEELS, "fetched": folder, "spec": wheels_spec(made, [row], folder, sys.executable)}
+    values |= {"judging": load_judges(), "requested": [row.name]}
+    values |= {"programs": str(packages), "sent": sent, "network": network(made)}
+    script = f"""set -eu
+{render("jobs/network.sh.j2", **values)}
+{render("jobs/wheels.sh.j2", **values)}
+wheels {tmp_path}/bin/pip {tmp_path}/requirements '' --target {tmp_path}/site
+echo installed
 """
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:1/\nno-binary = :all:\n")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    return subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_wheel_of_an_index_is_installed_and_no_file_of_it_stays(tmp_path: Path, index: PackageIndex) -> None:
+    row = locked(index)
+    done = install(tmp_path, mirrored(f"{index.files.url}/none", index.url), row)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "installed"
+    assert (tmp_path / "site/tool-1.0.dist-info/METADATA").exists()
+    assert not (tmp_path / "wheels").exists()
+    # pip, which follows where an index leads, asks for nothing
+    assert [one.path for one in index.files.asked] == ["none/tool/", "simple/tool/", f"files/{row.file}"]
+
+
+@pytest.mark.parametrize("part", ["page", "file"])
+def test_an_index_does_not_send_a_host_to_itself(
+    tmp_path: Path, index: PackageIndex, inner: FileServer, part: str
+) -> None:
+    row = locked(index)
+    index.files.serve("simple/tool/" if part == "page" else f"files/{row.file}", redirect(f"{inner.url}/health"))
+    done = install(tmp_path, mirrored(index.url), row)
+    assert done.returncode == 1
+    assert inner.asked == []
+    assert f"name {inner.url} among the inventory's redirects" in done.stdout
+    assert not (tmp_path / "site").exists()
 
 
 @pytest.mark.parametrize("status", [0, 1, 7])
-def test_wheels_are_counted_and_a_failure_stays_one(tmp_path: Path, status: int) -> None:
-    stand_in(tmp_path, "pip", f"{PIP}exit {status}")
-    (tmp_path / "requirements").write_text(REQUIREMENTS)
-    script = f"""set -eu
-indexed() {{ "$@"; }}
-{render("jobs/wheels.sh.j2", judging=load_judges(), requested=["a", "b"])}
-wheels {tmp_path}/pip {tmp_path}/requirements '' --target x
-echo done
-"""
-    done = programs.run(["sh", "-c", script], env={"PATH": "/usr/bin:/bin"})
+def test_what_pip_ends_with_is_what_the_job_ends_with(tmp_path: Path, index: PackageIndex, status: int) -> None:
+    done = install(
+        tmp_path, mirrored(index.url), locked(index), f'[ "$1" = install ] || exit 0; echo "no room" >&2; exit {status}'
+    )
     assert done.returncode == status
-    assert done.stdout.splitlines() == ["[1/2] a==1", "[2/2] b==2", "[2/2] c==3", *(["done"] if status == 0 else [])]
-    assert done.stderr == "ERROR: no room\n"
+    assert (done.stdout.splitlines()[-1] == "installed") == (status == 0)
+    assert done.stderr == "no room\n"
 
 
-EVIL = "import pathlib; pathlib.Path({!r}).touch()\n"
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a .pth": ({"files": {"extra.pth": "import os\n"}}, "every Python would run extra.pth"),
-    "sitecustomize": ({"files": {"sitecustomize.py": ""}}, "every Python would run sitecustomize"),
-    "usercustomize": ({"files": {"usercustomize/__init__.py": ""}}, "every Python would run usercustomize"),
-    "files beside its modules": ({"files": {"tool-1.0.data/data/x.pth": ""}}, "would be installed beside its modules"),
-    "pip's modules": ({"files": {"pip/__main__.py": ""}}, "its module pip is Python's"),
-    "pip's program": ({"programs": ["pip3"]}, "its program pip3 is Python's"),
-    "Python's program": ({"programs": ["python3"]}, "its program python3 is Python's"),
-    "another one's file": ({"files": {"part/__init__.py": "x = 1\n"}}, "takes the place of what part-1.0"),
-    "another one's module as a folder": ({"files": {"part/inner/__init__.py": ""}}, "takes the place of what part-1.0"),
-    "another one's module as a library": ({"files": {"part/inner.abi3.so": ""}}, "takes the place of what part-1.0"),
-    "another one's folder as a module": ({"files": {"part.py": ""}}, "takes the place of what part-1.0"),
-    "another one's program": ({"programs": ["part"]}, "its program part is part-1.0-py3-none-any.whl's"),
-}
-
-
-@pytest.fixture
-def venv(tmp_path: Path) -> Path:
-    """What of a new virtual environment counts."""
-    for path in ("lib/python3.11/site-packages/pip/__init__.py", "bin/pip3", "bin/python3"):
-        (tmp_path / "venv" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "venv" / path).touch()
-    return tmp_path / "venv"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the wheels of a group lie, one that others require among them."""
-    (tmp_path / "wheels").mkdir()
-    write_wheel(tmp_path / "wheels", "part", {"part/inner.py": "", "shared/part.py": ""}, programs=["part"])
-    return tmp_path / "wheels"
-
-
-@pytest.mark.parametrize(("made", "reason"), REFUSED.values(), ids=REFUSED)
-def test_a_wheel_that_would_run_by_itself_or_replace_something_is_refused(
-    folder: Path, venv: Path, made: dict[str, Any], reason: str
+@pytest.mark.parametrize("status", [0, 1])
+def test_with_what_was_sent_no_index_is_asked_and_it_is_gone_however_the_job_ends(
+    tmp_path: Path, index: PackageIndex, status: int
 ) -> None:
-    write_wheel(folder, "tool", requires=["part"], **made)
-    with pytest.raises(Refused, match=re.escape(reason)):
-        wheels.judge(folder, venv, ["tool"])
-
-
-def test_wheels_that_share_a_folder_are_not(folder: Path, venv: Path) -> None:
-    write_wheel(folder, "tool", {"shared/tool.py": "", "tool/inner.py": ""}, requires=["part>=1 ; extra == 'more'"])
-    wheels.judge(folder, venv, ["Tool[more]>=1"])
-
-
-def test_a_wheel_that_nothing_requires_is_refused(folder: Path, venv: Path) -> None:
-    write_wheel(folder, "tool", requires=["part"])
-    write_wheel(folder, "helpful-extra")
-    with pytest.raises(Refused, match="helpful-extra is locked, and nothing that is asked for requires it"):
-        wheels.judge(folder, venv, ["tool"])
-
-
-@pytest.mark.parametrize(
-    ("requirements", "needed"),
-    [
-        (["a"], "a b"),
-        (["A >= 1 ; python_version < '3'"], "a b"),
-        (["a[x]"], "a b c"),
-        (["a[X_y, x]==1"], "a b c d"),
-        (["a[every]"], "a b c d"),
-        (["b", "a @ https://h/a.whl"], "a b"),
-        ([], ""),
-        (["?"], ""),
-    ],
-)
-def test_what_is_needed_is_what_wheels_themselves_require(requirements: list[str], needed: str) -> None:
-    has: Mapping[str, list[str]] = {
-        "a": ["B>1", 'c (>=1) ; extra == "x"', "d; os_name == 'posix' and extra == 'x-y'", "a[x,x_y]; extra=='every'"],
-        "b": ["a"],
-        "c": [],
-        "d": [],
-    }
-    assert {one for one in wheels.needed_by(requirements, has) if one in has} == {*needed.split()}
-
-
-@pytest.mark.parametrize("hostile", [False, True])
-def test_a_hostile_wheel_never_runs_as_an_environment_is_made(tmp_path: Path, hostile: bool) -> None:
-    """With real pip and a real virtual environment, as root makes them."""
-    ran, sent = tmp_path / "ran", tmp_path / "sent"
+    row, sent = locked(index), tmp_path / "sent files"
     sent.mkdir()
-    made = [write_wheel(sent, "tool", requires=["part"]), write_wheel(sent, "part")]
-    if hostile:
-        made.append(write_wheel(sent, "helpful-extra", {"helpful_extra.pth": EVIL.format(str(ran))}))
-    pins = [(one.name.split("-")[0], hashlib.sha256(one.read_bytes()).hexdigest()) for one in made]
-    text = "".join(f"{name}==1.0 --hash=sha256:{digest}\n" for name, digest in pins)
-    wanted = Tools(text, str(tmp_path / "tools"))
-    script = scripts.tools(scripts.network(scripts.PLAIN), wanted, str(tmp_path / "owned"), sent=str(sent))
-    done = programs.run(["sh", "-c", script], env={"PATH": "/usr/bin:/bin"})
-    assert (done.returncode == 0) is not hostile, done.stdout + done.stderr
-    assert not ran.exists()
-    assert Path(wanted.marker).exists() is not hostile
-    if hostile:
-        assert "every Python would run helpful_extra.pth" in done.stdout
+    done = install(
+        tmp_path, mirrored(index.url), row, f'[ "$1" = install ] || printf "%s\\n" "$@"; exit {status}', str(sent)
+    )
+    assert done.returncode == status
+    assert ["--no-index", "--find-links", str(sent)] == done.stdout.splitlines()[1:4]
+    assert (index.files.asked, sent.exists()) == ([], False)
