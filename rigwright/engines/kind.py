@@ -191,7 +191,9 @@ class Kind(ABC):
     judges_names: ClassVar[bool] = False
     """Whether it refuses requests for another model than the one that it serves."""
     causes: ClassVar[tuple[Cause, ...]] = ()
-    """What its log betrays."""
+    """Known causes that its log shows, specific ones first."""
+    log_marker: ClassVar[str] = ""
+    """Regular expression of what only its log contains; empty for a kind whose log another kind's engine writes."""
     counts: ClassVar[Names] = Names()
     """What it calls what it tells at `Service.metrics`."""
     marks: ClassVar[tuple[str, ...]] = ()

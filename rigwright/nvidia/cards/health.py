@@ -27,7 +27,10 @@ FATAL_XIDS = {
     154: "it needs a reset or a reboot",
 }
 XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): ([0-9]+)(.*)", re.IGNORECASE
+    # a partition of a card has its numbers behind the address (kernel-open: nvErrorLog2_va)
+    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: GPU-I:[0-9]+)?(?: GPU-CI:[0-9]+)?\): "
+    r"([0-9]+)(.*)",
+    re.IGNORECASE,
 )
 # What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
 # let a card have, and the driver of a card that does not start
