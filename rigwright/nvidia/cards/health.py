@@ -57,7 +57,7 @@ def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differe
 
 
 def trouble(
-    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str]
+    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str], warning: str = ""
 ) -> list[Difference]:
     """N06: nothing says that a card is broken.
 
@@ -67,8 +67,9 @@ def trouble(
         gpus: The cards.
         recovery: What each says has to be done with it; one that is not there does not say.
         log: What the driver has told the kernel's log since boot, as far as that can be read.
+        warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
-    found = []
+    found = [Difference("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
     for number, gpu in declared(rig, facts, gpus):
         if gpu.uncorrected:
             found.append(
