@@ -224,6 +224,14 @@ def _host_key(target: str, connection: dict[str, object], fingerprint: str | Non
     say(f"Host key of {target}: {found.fingerprint} ({found.kind})")
     if wanted is None:
         say(f"The host key is unverified. On the box's own console, this has to print the same: {found.comparison}")
+        if contact.skipped:
+            lines = ", ".join(contact.skipped[:3]) + (" and more" if len(contact.skipped) > 3 else "")
+            say(f"known_hosts has lines that cannot be read, one of which may be this box's: {lines}")
+        if contact.skipped and not _asks():
+            raise Failed(
+                f"{target}: an unverified host key is refused without a terminal if known_hosts has lines that cannot "
+                f"be read: give the key's fingerprint, {found.fingerprint} if it is right, as --host-key"
+            )
         if _asks():
             click.confirm("Is it the same?", abort=True)
     return str(found)
