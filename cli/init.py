@@ -19,11 +19,12 @@ from rich.table import Table
 from cli.calling import called
 from cli.chosen import Wish, chosen
 from cli.declared import Word
-from cli.ending import Failed, Unreached
+from cli.ending import Failed, Refused, Unreached
 from cli.tables import say
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import private_key, wrong
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
+from rigwright.host.systems import system_refusals
 from rigwright.inventory import connecting, layers, making
 from rigwright.patches import patch
 from rigwright.problems import Invalid, said, unknown
@@ -114,6 +115,8 @@ def init(
     if port is not None and port in taken_ports(survey):
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
+    if reasons := system_refusals(survey.os_id, survey.os_version, survey.kernel):
+        raise Refused(f"{name} cannot become a rig, and no file was written: {'; '.join(reasons)}")
     if survey.record is not None:
         say(
             f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
