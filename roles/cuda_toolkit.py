@@ -11,9 +11,9 @@ from rigwright.declaration.rig import Rig
 from rigwright.host.desired import Desired
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.render import render
-from rigwright.supply.network import network
 from rigwright.supply.tools import Tools
-from roles.operations.jobs import job, sent
+from roles.fetching import wheel_values, wheels_folder
+from roles.operations.jobs import job
 
 
 @deploy("CUDA toolkit")
@@ -32,12 +32,12 @@ def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
             "cuda_toolkit/install.sh.j2",
             toolkit=wanted,
             tools=tools.folder,
-            network=network(rig),
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),
-            sent=sent(folder, unit) if rig.bundle else "",
+            **wheel_values(rig, rig.cuda, unit, tools.folder),
         ),
         test=f"[ -s {shlex.quote(wanted.marker)} ]",
         folder=folder,
+        watch=f"files {wheels_folder(rig, unit)}/.progress.json",
         files=rig.bundle.files(rig.cuda) if rig.bundle else (),
     )

@@ -54,8 +54,10 @@ class DeployLock:
         script = render("deploy_lock/hold.sh.j2", **values)
         try:
             channel = root.start(self.host, script, patience + ANSWER)
-            channel.sendall(f"{self.holder}\n".encode())
-            refused = _answer(channel)
+            # a host may send a letter at a time
+            with root.closed_after(channel, patience + ANSWER):
+                channel.sendall(f"{self.holder}\n".encode())
+                refused = _answer(channel)
         except root.BROKEN as error:
             return f"no deploy lock: {error}"
         if refused:

@@ -22,7 +22,7 @@ from rigwright.supply.tools import Tools, installers
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder
 from roles.fetching import brought, dropped, programs
-from roles.operations.jobs import job, sent
+from roles.operations.jobs import job
 from roles.tools import environment
 
 # What puts environments together on hosts, and judges them: sent there as texts.
@@ -34,25 +34,21 @@ def engines(wanted: Desired) -> None:
     """Install each in a folder named by the digest of all inputs, beside older ones."""
     rig, facts = wanted.rig, wanted.facts
     tools = installers(rig, facts)
-    travelling = [made for made in wanted.installations.values() if installer(rig, made).travels]
-    missing = [made for made in travelling if made.folder not in facts.built_engines]
-    for made in wanted.installations.values():
-        if made not in travelling:
-            _installed(rig, made, wanted.tools)
-            continue
+    declared = list(wanted.installations.values())
+    missing = [made for made in declared if made.folder not in facts.built_engines]
+    for made in declared:
+        by = tools if installer(rig, made).by_installers else wanted.tools
         if made in missing:
-            python = ""
-            if installer(rig, made).by_installers:
+            if by is tools:
                 environment(rig, tools, rig.installers, "environment installer", alone=f"{INSTALLERS}-")
-                python = f"{tools.folder}/bin/python"
             programs(rig)
             files = [one for one in made.artefacts if not one.is_written]
             title = f"Fetch {installer(rig, made).pieces} of {made.name}"
-            brought(rig, files, title, unless=installed_test(rig, made), python=python)
+            brought(rig, files, title, unless=installed_test(rig, made), python=f"{by.folder}/bin/python")
             missing.remove(made)
-        _installed(rig, made, tools, () if rig.share else spent.only_of(made, missing))
-    left = spent.left(rig, travelling, facts.built_engines, facts.weight_bytes)
-    unlocked = spent.unlocked(rig, travelling, facts.weight_bytes)
+        _installed(rig, made, by, () if rig.share else spent.only_of(made, missing))
+    left = spent.left(rig, declared, facts.built_engines, facts.weight_bytes)
+    unlocked = spent.unlocked(rig, declared, facts.weight_bytes)
     if left or unlocked:
         programs(rig)
         dropped(rig, left, "Remove downloaded packages", unlocked)
@@ -60,15 +56,12 @@ def engines(wanted: Desired) -> None:
 
 def _installed(rig: Rig, made: Installation, tools: Tools, done_with: Sequence[Artefact] = ()) -> None:
     unit = f"rw-job-{made.folder}"
-    sent_along = rig.bundle and not installer(rig, made).travels
     job(
         name=f"Install {made.name}",
         unit=unit,
         script=script(rig, made, tools, unit, done_with),
         test=installed_test(rig, made),
         folder=rig.jobs,
-        files=rig.bundle.files(list(made.artefacts)) if rig.bundle and sent_along else (),
-        present=f"[ -s {shlex.quote(f'{rig.installed(made.folder)}/{MARKER}')} ]",
     )
 
 
@@ -95,8 +88,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
         work=f"{rig.builds}/{made.folder}",
         log=f"{rig.jobs}/{unit}/log",
         tools=tools.folder,
-        programs={path.stem: path.read_text() for path in PROGRAMS.glob("*.py")} if one.travels else {},
-        sent=sent(rig.jobs, unit) if rig.bundle else "",
+        programs={path.stem: path.read_text() for path in PROGRAMS.glob("*.py")},
     )
     body = one.script(rig, made, place)
     return render(
@@ -106,7 +98,6 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
         unit=unit,
         work=place.work,
         seen={"work": apart.WORK, "script": apart.SCRIPT},
-        online=apart.options(rig.roots, online=True),
         offline=apart.options(rig.roots),
         marker=MARKER,
         program=one.program,

@@ -13,7 +13,7 @@ from pyinfra.api import StringCommand
 from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.render import render
-from rigwright.supply.fetching import run_name, secrets, spec
+from rigwright.supply.fetching import run_name, secrets, spec, wheels_spec
 from rigwright.supply.lock import Artefact
 from rigwright.supply.network import network
 from rigwright.weights.records import PACKAGE, VERIFIED, recorded, records_folder, verified_test
@@ -95,6 +95,31 @@ def brought(
         present=present,
         secrets=secrets(rig, artefacts),
     )
+
+
+def wheel_values(rig: Rig, wheels: Sequence[Artefact], unit: str, tools: str) -> dict[str, object]:
+    """What templates/jobs/wheels.sh.j2 is rendered with, in a job that installs wheels.
+
+    Args:
+        rig: The rig; the programs are on its host.
+        wheels: What pip installs.
+        unit: The job's.
+        tools: The folder of an environment on the host that has pip.
+    """
+    fetched = wheels_folder(rig, unit)
+    return {
+        "network": network(rig),
+        "sent": sent(rig.jobs, unit) if rig.bundle else "",
+        "fetched": fetched,
+        "spec": wheels_spec(rig, wheels, fetched, f"{tools}/bin/python"),
+        "programs": programs_folder(rig),
+        "package": PACKAGE,
+    }
+
+
+def wheels_folder(rig: Rig, unit: str) -> str:
+    """Where a job keeps its wheels until they are installed."""
+    return f"{rig.jobs}/{unit}/wheels"
 
 
 def dropped(rig: Rig, artefacts: Sequence[Artefact], title: str, unlocked: Sequence[str] = ()) -> None:

@@ -6,7 +6,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,11 @@ from rigwright.problems import printable
 
 # seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
 LIMIT = 3600.0
+# seconds until a host has opened a session and taken its command
+OPENING = 60.0
+# bytes a second that go either way at least, beyond the seconds of a limit: what the last source of a file has to keep
+# to, too (roles/weights/host/spec.py). One that sends a byte a minute would be waited for without end
+LEAST = 1024
 # bytes of an answer: a host that is taken over may send as long as it is read
 MOST = 256 << 20
 # bytes of complaints, of which the last line counts
@@ -29,6 +34,37 @@ BROKEN = (OSError, SSHException, EOFError, AttributeError)
 
 class Gone(OSError):
     """The connection is gone, or nothing has come over it for too long."""
+
+
+class Slow(Gone):
+    """A host answers, but slower than LEAST; the text says what it did in which time."""
+
+
+class Allowance:
+    """The seconds that a command may take: `limit`, and one more for each LEAST bytes that have gone either way."""
+
+    def __init__(self, limit: float, whole: float | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            limit: Seconds.
+            whole: Seconds for all of it, however much comes; none without it.
+        """
+        self.limit, self.whole, self.size = limit, whole, 0
+        self.began = time.monotonic()
+
+    def count(self, size: int) -> None:
+        """Count bytes that have gone either way.
+
+        Raises:
+            Slow: the time for them is over.
+        """
+        self.size += size
+        took = time.monotonic() - self.began
+        if self.whole is not None and took > self.whole:
+            raise Slow(f"an answer without end, given up after {took:.0f} s")
+        if took > self.limit + self.size / LEAST:
+            raise Slow(f"slower than {LEAST} bytes/s: {self.size} bytes in {took:.0f} s, given up")
 
 
 class NoRoot(Gone):
@@ -98,15 +134,29 @@ def start(
     """
     sudo = "sudo -n " if target.data.get("_sudo") else ""
     try:
-        channel: Channel = target.connector.client.get_transport().open_session()
+        channel: Channel = target.connector.client.get_transport().open_session(timeout=OPENING)
         channel.settimeout(limit)
         channel.set_combine_stderr(together)
-        if terminal:
-            channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
-        channel.exec_command(f"{sudo}sh -c {shlex.quote(command)}")
+        # paramiko itself waits without end for a host to take a command
+        with closed_after(channel, OPENING):
+            if terminal:
+                channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
+            channel.exec_command(f"{sudo}sh -c {shlex.quote(command)}")
     except BROKEN as error:
         raise Gone(str(error)) from error
     return channel
+
+
+@contextmanager
+def closed_after(channel: Channel, seconds: float) -> Iterator[None]:
+    """Close a channel where the block takes longer: what waits for its host then fails, or finds its end."""
+    late = threading.Timer(seconds, channel.close)
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def run(
@@ -125,8 +175,8 @@ def run(
         target: As in `start`.
         command: As in `start`.
         stdin: What it reads.
-        limit: As in `start`.
-        whole: Seconds for all of it; as long as something comes where there is none.
+        limit: As in `start`, and for all of it beside a second for each LEAST bytes that come or go.
+        whole: Seconds for all of it, however much comes.
         most: Bytes of its output.
         rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
             out. It has no more of a line than `most`, and none where the command ends before. What this raises is
@@ -134,9 +184,10 @@ def run(
 
     Raises:
         NoRoot: sudo refuses.
-        Gone: there is no connection, or none any more, or it is silent, or it does not come to an end.
+        Slow: it does not come to an end in that time.
+        Gone: there is no connection, or none any more, or it is silent.
     """
-    until = None if whole is None else time.monotonic() + whole
+    allowed = Allowance(limit, whole)
     with closing(start(target, command, limit)) as channel:
         complaint: list[bytes] = []
         # both streams share the room that a channel has: one alone would stop where the other is full
@@ -145,13 +196,13 @@ def run(
         reader.start()
         out = bytearray()
         try:
-            give(channel, stdin.encode(), last=rest is None)
+            give(channel, stdin.encode(), allowed, last=rest is None)
         except BROKEN as error:
             raise _gone(error, limit) from error
         last = None
         while rest and last is None:
             try:
-                _all(channel, until, most, out, line=True)
+                _all(channel, allowed, most, out, line=True)
             except BROKEN as error:
                 raise _gone(error, limit) from error
             begun, ended_line, after = out.partition(b"\n")
@@ -160,8 +211,8 @@ def run(
             last, out = rest(bytes(begun)), after
         try:
             if rest:
-                give(channel, (last or "").encode())
-            _all(channel, until, most, out)
+                give(channel, (last or "").encode(), allowed)
+            _all(channel, allowed, most, out)
             status = ended(channel, limit)
         except BROKEN as error:
             raise _gone(error, limit) from error
@@ -205,25 +256,44 @@ def parts(file: Any) -> Iterator[bytes]:
 
 
 def _gone(error: BaseException, limit: float) -> Gone:
-    return Gone(str(error) or f"no answer for {limit:.0f} s")
+    return error if isinstance(error, Slow) else Gone(str(error) or f"no answer for {limit:.0f} s")
 
 
-def give(channel: Channel, stdin: bytes, *, last: bool = True) -> None:
+def send(channel: Channel, data: bytes, allowed: Allowance) -> None:
+    """Send all of it.
+
+    Raises:
+        Slow: the host takes it slower than it may.
+        OSError: the connection is gone.
+    """
+    done = 0
+    while done < len(data):
+        count = channel.send(data[done : done + PIECE])
+        if not count:
+            raise OSError("Socket is closed")
+        allowed.count(count)
+        done += count
+
+
+def give(channel: Channel, stdin: bytes, allowed: Allowance, *, last: bool = True) -> None:
     """Send a command what it reads; one that has ended before reads no more.
 
     Args:
         channel: The command's.
         stdin: What it reads.
+        allowed: The time that it may take.
         last: Whether that is all.
 
     Raises:
+        Slow: the host takes it slower than it may.
         OSError: the connection is gone.
     """
     try:
-        if stdin:
-            channel.sendall(stdin)
+        send(channel, stdin, allowed)
         if last:
             channel.shutdown_write()
+    except Slow:
+        raise
     except OSError:
         if not channel.exit_status_ready():
             raise
@@ -241,18 +311,18 @@ def ended(channel: Channel, limit: float) -> int:
     return channel.recv_exit_status()
 
 
-def _all(channel: Channel, until: float | None, most: int, found: bytearray, *, line: bool = False) -> None:
+def _all(channel: Channel, allowed: Allowance, most: int, found: bytearray, *, line: bool = False) -> None:
     """Add all that comes on standard output, or only what comes with its first line.
 
     Raises:
-        OSError: it is more than so many bytes, or has no end until then.
+        Slow: it has no end in that time.
+        OSError: it is more than so many bytes.
     """
     while not (line and b"\n" in found) and (piece := channel.recv(PIECE)):
         found += piece
         if len(found) > most:
             raise OSError(f"an answer longer than {most >> 20} MiB")
-        if until is not None and time.monotonic() > until:
-            raise OSError("an answer without end")
+        allowed.count(len(piece))
 
 
 def _drain(channel: Channel, into: list[bytes]) -> None:

@@ -11,14 +11,15 @@ from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from rigwright.supply.network import network
 from rigwright.supply.tools import Tools
-from roles.operations.jobs import job, sent
+from roles.fetching import programs, wheel_values, wheels_folder
+from roles.operations.jobs import job
 
 
 @deploy("Tools")
 def tools(rig: Rig, wanted: Tools) -> None:
     """Install the host's tools beside older ones."""
+    programs(rig)
     environment(rig, wanted, rig.tools, "host tools")
 
 
@@ -42,14 +43,14 @@ def environment(
         script=render(
             "tools/install.sh.j2",
             tools=wanted,
-            network=network(rig),
             title=title,
             alone=f"{rig.roots.software}/{alone}" if alone else "",
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),
-            sent=sent(folder, unit) if rig.bundle else "",
+            **wheel_values(rig, wheels, unit, wanted.folder),
         ),
         test=f"[ -e {shlex.quote(wanted.marker)} ]" + (f" && {works}" if works else ""),
         folder=folder,
+        watch=f"files {wheels_folder(rig, unit)}/.progress.json",
         files=rig.bundle.files(wheels) if rig.bundle else (),
     )

@@ -22,6 +22,7 @@ from cli.bundling.packages import Archive, Transaction
 from cli.resolving import web
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
+from cli.resolving.origins import declared_origins
 from cli.resolving.registry import Registries
 from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_of
 from cli.resolving.web import Content, Unavailable
@@ -37,6 +38,7 @@ from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
 from roles.progress import progress
+from roles.weights.host.reach import only_public
 
 LOCK = ".lock"
 FOLDERS = {
@@ -101,7 +103,8 @@ class Bundler:
         except BlockingIOError:
             raise Unusable(f"{self.folder}: another `rigwright bundle` is running there") from None
         else:
-            self._bring(systems)
+            with only_public(declared_origins(self.rigs)):
+                self._bring(systems)
         finally:
             fcntl.flock(held, fcntl.LOCK_UN)  # gevent's os.close does not close at once
             os.close(held)

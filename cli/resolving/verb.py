@@ -20,6 +20,7 @@ from cli.resolving.index import Index, index_url
 from cli.resolving.judging import Judge
 from cli.resolving.models import Models
 from cli.resolving.offered import Addresses
+from cli.resolving.origins import declared_origins
 from cli.resolving.packaged import Packaged
 from cli.resolving.patching import Patching, of_rigs
 from cli.resolving.registry import Place as ImagePlace
@@ -39,6 +40,7 @@ from rigwright.supply.answers import mismatch
 from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
+from roles.weights.host.reach import only_public
 
 # What is had elsewhere in each operator's network, beside repositories of models.
 ELSEWHERE = ("conda", "image")
@@ -64,10 +66,11 @@ def write(inventory: Path | None, from_dir: Path | None, refresh: bool) -> int:
     folders, resolver, rigs = _read(inventory, from_dir, refresh)
     for problem in folders.unread:
         say(f"{problem}\n  it is written anew", err=True)
-    resolved = resolver.resolve(folders)
-    locked = _locked(folders, resolved.rows)
-    unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
-    looked = plugged.look(resolver, folders, rigs, locked)
+    with only_public(declared_origins(rigs)):
+        resolved = resolver.resolve(folders)
+        locked = _locked(folders, resolved.rows)
+        unfit = Patching(resolver).refusals(of_rigs(rigs, locked))
+        looked = plugged.look(resolver, folders, rigs, locked)
     if unfit := [*unfit, *looked.problems]:
         raise Invalid(unfit)
     rows = {
@@ -94,8 +97,9 @@ def look(inventory: Path | None) -> int:
         Unusable: there is no inventory to look for, or what there is cannot be read.
     """
     folders, resolver, rigs = _read(inventory)
-    found = upstream.look(resolver, folders)
-    newer, unseen = Patching(resolver).newer(of_rigs(rigs, _locked(folders, {})))
+    with only_public(declared_origins(rigs)):
+        found = upstream.look(resolver, folders)
+        newer, unseen = Patching(resolver).newer(of_rigs(rigs, _locked(folders, {})))
     found.moved += newer
     found.unseen += unseen
     for line in [*map(str, folders.unread), *found.moved]:

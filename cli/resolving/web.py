@@ -15,6 +15,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
+from roles.weights.host import reach
+
 # what the system trusts, a network's own authority too; requests brings a list of its own
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 TIMEOUT = (10.0, 60.0)  # seconds: to connect, between two parts of an answer
@@ -66,10 +68,12 @@ class _Session(requests.Session):
         """Where an answer leads; what is no address is none that can be asked, and no error of a parser's."""
         try:
             target = super().get_redirect_target(resp)
-            if target is not None:
-                _ = urlsplit(urljoin(resp.url, target)).port
+            place = urlsplit(urljoin(resp.url, target or ""))
+            _ = place.port
         except ValueError:
             raise requests.exceptions.InvalidURL from None
+        if resp.url.lower().startswith("https:") and place.scheme != "https":
+            raise requests.exceptions.InvalidSchema
         return target
 
 
@@ -91,11 +95,17 @@ def unavailable(error: requests.RequestException) -> Unavailable:
     if error.response is not None:
         code = error.response.status_code
         return Unavailable(f"answers {code} {error.response.reason}".rstrip(), code in GONE, code in REFUSED)
+    if found := re.search(reach.NOT_PUBLIC, str(error)):
+        return Unavailable(
+            f"leads to {found[1]}, at an address that is not public: if that is meant, name its origin among the "
+            "inventory's redirects"
+        )
     kinds = (
         (requests.Timeout, "timed out"),
         (requests.exceptions.SSLError, "has an untrusted certificate"),
         (requests.ConnectionError, "cannot be reached"),
         (requests.exceptions.ChunkedEncodingError, "breaks off"),
+        (requests.exceptions.InvalidSchema, "leads from https to another protocol, or to one that is not HTTP"),
         (requests.exceptions.InvalidURL, "leads to an invalid address"),
         (requests.TooManyRedirects, "leads from one address to the next"),
     )

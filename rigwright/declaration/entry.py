@@ -272,8 +272,8 @@ class RigEntry(Written):
     )
     redirects: tuple[Origin, ...] = Field(
         default=(),
-        description="Non-public addresses that weight downloads may be redirected to, such as http://10.0.0.5:8081; a "
-        "source's own origin is always allowed.",
+        description="Non-public addresses that downloads may lead to, such as http://10.0.0.5:8081, by a redirect, an "
+        "index page or a URL in a lock; mirrors are always allowed.",
     )
     fs_verity: bool = Field(
         default=False,

@@ -43,7 +43,6 @@ PROPERTIES = (
     "LimitCORE=0",
     "UMask=0022",
 )
-ONLINE = ("RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",)
 # io_uring opens sockets without that call
 OFFLINE = (
     "PrivateNetwork=yes",
@@ -52,15 +51,14 @@ OFFLINE = (
 )
 
 
-def options(roots: Roots, *, online: bool = False) -> tuple[str, ...]:
+def options(roots: Roots) -> tuple[str, ...]:
     """The options of systemd-run for a program that came from outside.
 
     Args:
         roots: Where things lie on its host: weights and records are nothing that it sees.
-        online: Whether it has the network.
     """
     hidden = f"InaccessiblePaths=-{roots.models} -{roots.state}"
-    properties = (*PROPERTIES, hidden, *(ONLINE if online else OFFLINE))
+    properties = (*PROPERTIES, hidden, *OFFLINE)
     environment = ("--setenv=HOME=/tmp", "--setenv=LC_ALL=C.UTF-8")
     waiting = ("--quiet", "--wait", "--collect", "--pipe", "--service-type=exec", "--nice=5")
     return (*waiting, *(f"--property={one}" for one in properties), *environment)

@@ -89,8 +89,6 @@ class Job:
     """The folder of the host's Python tools; of what puts environments together where it is one."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Name -> text of what the role has to run on hosts."""
-    sent: str = ""
-    """Where its artefacts lie that were sent; empty where they are fetched."""
 
 
 class Expanded(str):
@@ -149,8 +147,6 @@ class Installer(ABC):
     """The distribution's packages that installing or running it takes, on one release or another."""
     program: ClassVar[str] = ""
     """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
-    travels: ClassVar[bool] = False
-    """Whether its artefacts are brought as weights are, before the job that installs it; else that fetches them."""
     pieces: ClassVar[str] = "packages"
     """What its artefacts are called, for people."""
     by_installers: ClassVar[bool] = False
@@ -160,8 +156,8 @@ class Installer(ABC):
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
 
-        Root runs it. What it takes from outside it runs by the functions `online` and `offline` alone
-        (templates/engines/apart.sh.j2), and judges what they leave.
+        Root runs it. The fetcher has placed the artefacts below the models' root before. Programs from outside run by
+        the function `offline` alone (templates/engines/apart.sh.j2), and the script judges what they leave.
         """
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:

@@ -25,7 +25,6 @@ class Environments(Installer):
     # what compiles while it runs needs a compiler of C++ beside the toolkit's own
     packages = ("g++",)
     program = "python"
-    travels = True
     by_installers = True
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:

@@ -19,23 +19,21 @@ def only_of(made: Installation, others: Sequence[Installation]) -> tuple[Artefac
     return tuple(one for one in made.artefacts if one.package_path not in needed and not one.is_written)
 
 
-def left(
-    rig: Rig, travelling: Sequence[Installation], built: Collection[str], there: Collection[str]
-) -> list[Artefact]:
+def left(rig: Rig, declared: Sequence[Installation], built: Collection[str], there: Collection[str]) -> list[Artefact]:
     """Packages of environments, and layers of images, that are whole, which a job that was ended has left.
 
     Args:
         rig: The rig; one that shares keeps them for others.
-        travelling: What is made of such.
+        declared: All installations of the rig.
         built: Folders of what is whole.
         there: Paths of files that lie below the models' root.
     """
     if rig.share:
         return []
-    missing = [made for made in travelling if made.folder not in built]
+    missing = [made for made in declared if made.folder not in built]
     found = {
         one.package_path: one
-        for made in travelling
+        for made in declared
         if made not in missing
         for one in only_of(made, missing)
         if f"{rig.roots.models}/{one.package_path}" in there
@@ -43,9 +41,9 @@ def left(
     return list(found.values())
 
 
-def unlocked(rig: Rig, travelling: Sequence[Installation], there: Collection[str]) -> list[str]:
+def unlocked(rig: Rig, installations: Sequence[Installation], there: Collection[str]) -> list[str]:
     """Paths of packages, whole or in part, of what was once to be installed and is not declared any more."""
-    declared = {one.package_path for made in travelling for one in made.artefacts}
+    declared = {one.package_path for made in installations for one in made.artefacts}
     below = f"{rig.roots.models}/"
     paths = (path.removeprefix(below) for path in there if path.startswith(below))
     return sorted(path for path in paths if PATH.fullmatch(path) and path not in declared)

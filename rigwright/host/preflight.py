@@ -10,7 +10,6 @@ from rigwright.declaration.rig import Rig
 from rigwright.engines import caution
 from rigwright.engines.evidence import Parsed, told
 from rigwright.engines.kind import Installation
-from rigwright.envs.installer import installer
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import Listener
@@ -267,10 +266,9 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
             needed[rig.roots.software] += one.installed_kib
             if one.toolkit and rig.cuda_root is None:
                 needed[rig.roots.software] += DISK_KIB
-            if installer(rig, one).travels:
-                for artefact in one.artefacts:
-                    path = f"{rig.roots.models}/{artefact.package_path}"
-                    needed[rig.roots.models] += max(0, artefact.size - facts.weight_bytes.get(path, 0)) // 1024
+            for artefact in one.artefacts:
+                path = f"{rig.roots.models}/{artefact.package_path}"
+                needed[rig.roots.models] += max(0, artefact.size - facts.weight_bytes.get(path, 0)) // 1024
     largest = 0
     for artefact in rig.weights:
         missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rigwright.containers.told import pending as containers_pending
 from rigwright.declaration.rig import Rig
 from rigwright.envs import spent
-from rigwright.envs.installer import installer
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.desired import Desired
 from rigwright.host.facts import lacking as missing_packages
@@ -99,10 +98,10 @@ def _engines(wanted: Desired, found: Served) -> list[Step]:
         elif made.folder in wanted.facts.unfit_engines:
             why = "users other than root can change it, or not everyone can run it"
             steps.append(Step("engines", f"owner and modes of {made.folder}", why))
-    travelling = [made for made in wanted.installations.values() if installer(wanted.rig, made).travels]
+    declared = list(wanted.installations.values())
     there = wanted.facts.weight_bytes
-    gone = len(spent.left(wanted.rig, travelling, wanted.facts.built_engines, there))
-    if gone := gone + len(spent.unlocked(wanted.rig, travelling, there)):
+    gone = len(spent.left(wanted.rig, declared, wanted.facts.built_engines, there))
+    if gone := gone + len(spent.unlocked(wanted.rig, declared, there)):
         why = "all that is made of them is whole, or no longer declared"
         steps.append(Step("engines", f"remove {counted(gone, 'downloaded package')}", why))
     return steps

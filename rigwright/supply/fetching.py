@@ -58,7 +58,8 @@ def sources(rig: Rig, artefact: Artefact) -> list[dict[str, object]]:
             found.append({"kind": "channel", "channel": scheme, "file": rest, "base": ""})
         else:
             alone = artefact.model_copy(update={"sources": (source,)})
-            found += [{"kind": "http", "url": url} for url in urls(alone, rig.mirrors)]
+            named = {"locked": True} if scheme in ("http", "https") else {}
+            found += [{"kind": "http", "url": url, **named} for url in urls(alone, rig.mirrors)]
     return found
 
 
@@ -110,6 +111,35 @@ def spec(
         + [{"path": path, "sha256": "", "size": 0} for path in unlocked],
     }
     return json.dumps(value, indent=1) + "\n"
+
+
+def wheels_spec(rig: Rig, wheels: Sequence[Artefact], folder: str, python: str) -> str:
+    """The file that the fetcher reads for wheels that one job installs and removes, as JSON.
+
+    Args:
+        rig: The rig.
+        wheels: The wheels; all of them come into one folder.
+        folder: That folder on the host, with its own records: nothing of it outlives the job.
+        python: A Python on the host that has pip, which knows the host's own package index.
+    """
+    value = {
+        "root": folder,
+        "records": f"{folder}/.records",
+        "ledger": f"{folder}/.ledger",
+        "locks": LOCKS,
+        "package_python": python,
+        "redirects": list(rig.redirects),
+        "files": [
+            {"path": one.file, "sha256": one.sha256, "size": one.size, "sources": _without_peers(sources(rig, one))}
+            for one in wheels
+        ],
+    }
+    return json.dumps(value, indent=1) + "\n"
+
+
+def _without_peers(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Peers share what lies below the models' root, and no wheels of tools are there."""
+    return [row for row in rows if row["kind"] != "peer"]
 
 
 def run_name(artefacts: Sequence[Artefact]) -> str:

@@ -22,8 +22,6 @@ class Network:
     no_proxy: str
     apt: tuple[str, ...]
     """Base addresses of Debian or Ubuntu archives, in order; none leaves the host's own configuration."""
-    index: tuple[str, ...]
-    """Python package indexes, in order; none leaves pip's own configuration."""
 
 
 def authority_path(rig: Rig) -> str:
@@ -39,5 +37,4 @@ def network(rig: Rig) -> Network:
         # peers are in the boxes' own network: a proxy would not reach them, or be who asks there
         ",".join(("localhost", "127.0.0.1", *rig.no_proxy, *(str(urlsplit(peer).hostname) for peer in rig.peers))),
         rig.mirrors.get(APT, ()),
-        rig.mirrors.get(INDEX, ()),
     )

@@ -149,7 +149,7 @@ class Client:
         try:
             self._channel = root.start(self._target, command(self.place, self.unit), BEGIN)
             threading.Thread(target=self._listen, args=(self._channel,), daemon=True).start()
-            self._channel.sendall(text + b"\n")
+            root.send(self._channel, text + b"\n", root.Allowance(BEGIN))
         except root.BROKEN as error:
             raise Lost(said(str(error)) or "the connection is gone") from None
         try:
@@ -245,7 +245,7 @@ class Client:
             try:
                 if self._lost or self._channel is None:
                     raise Lost(self._lost or "there is no job")
-                self._channel.sendall(line)
+                root.send(self._channel, line, root.Allowance(BEGIN))
             except root.BROKEN as error:
                 raise Lost(self._lost or said(str(error)) or "the connection is gone") from None
         with closing(self._answers(number, limit + BEGIN)) as answers:

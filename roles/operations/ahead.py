@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any, cast
 
+import gevent
 from paramiko import SSHException
 from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand
@@ -19,7 +20,9 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from rigwright.host import together
+from roles import root
 
+ASKING = 900.0  # seconds for what changes nothing, at most: a tree of an engine may be read from a slow disk
 FRESH = 5.0  # seconds for which an answer counts: others change hosts too, and a run waits for its slowest host
 
 
@@ -58,8 +61,7 @@ class Connector:
         """
         if not isinstance(command, Question):
             self._changes()
-            succeeded, output = self._connector.run_shell_command(command, print_output, print_input, **arguments)
-            return succeeded, output
+            return self._run(root.LIMIT, command, print_output, print_input, **arguments)
         key = command.script, repr(sorted(arguments.items()))
         asked = time.monotonic()
         at, known = self._answers.get(key, (0.0, CommandOutput([])))
@@ -68,7 +70,7 @@ class Connector:
         if self._gathered is not None:
             self._gathered[key] = command.script, arguments
             return True, CommandOutput([])
-        succeeded, output = self._connector.run_shell_command(command, print_output, print_input, **arguments)
+        succeeded, output = self._run(ASKING, command, print_output, print_input, **arguments)
         if succeeded:
             self._answers[key] = asked, output
         return succeeded, output
@@ -99,12 +101,24 @@ class Connector:
         asked, stdin = time.monotonic(), together.script(scripts).splitlines(keepends=True)
         # without an answer each is asked alone, and a broken connection is said there
         with suppress(ValueError, OSError, SSHException):
-            succeeded, output = self._connector.run_shell_command(StringCommand("sh"), **{**arguments, "_stdin": stdin})
+            succeeded, output = self._run(ASKING, StringCommand("sh"), **{**arguments, "_stdin": stdin})
             if not succeeded:
                 return
             for script, answer in together.answers(output.stdout_lines, scripts).items():
                 lines = [OutputLine("stdout", line) for line in answer]
                 self._answers[script, keys[0][1]] = asked, CommandOutput(lines)
+
+    def _run(self, limit: float, command: StringCommand, *words: bool, **arguments: Any) -> tuple[bool, CommandOutput]:
+        """Run a command; pyinfra itself waits as long as something comes, and for an exit status without end.
+
+        Raises:
+            Slow: it has not ended within `limit` seconds.
+        """
+        began = str(command).strip().splitlines()[0][:60]
+        late = root.Slow(f"`{began}` has not ended within {limit:.0f} s, given up")
+        with gevent.Timeout(limit, late):
+            succeeded, output = self._connector.run_shell_command(command, *words, **arguments)
+        return succeeded, output
 
     def forget(self) -> None:
         """Ask everything anew."""

@@ -55,13 +55,15 @@ class Shell:
                 answer = root.run(self.host, command, stdin or "", SILENCE)
             except root.NoRoot as error:
                 raise Lost(str(error)) from error
+            except root.Slow as error:
+                raise Lost(f"`{_words(command)}`: {error}") from error
             except root.Gone as error:
                 self._reconnect(given_up, str(error))
                 continue
             if answer.status == 0:
                 return answer.lines
             said = (answer.err or answer.out).decode(errors="replace").strip()
-            raise Lost(f"`{command.splitlines()[0][:60]}` failed: {root.shown(said)}")
+            raise Lost(f"`{_words(command)}` failed: {root.shown(said)}")
 
     def told(self, template: str, schema: channel.Schema, **values: object) -> Told:
         """What a template's script tells.
@@ -90,6 +92,8 @@ class Shell:
             try:
                 self._stream(source, there if there < whole else 0, target, report)
                 return
+            except root.Slow as error:
+                raise Lost(f"sending {source.name}: {error}") from error
             except root.BROKEN as error:
                 if there != before:  # it got on: what was sent before may have taken longer
                     before, given_up = there, time.monotonic() + self.patience
@@ -102,17 +106,21 @@ class Shell:
         command = f"umask 022; dd of={shlex.quote(target)} bs=1M iflag=fullblock {place} status=none"
         with closing(root.start(self.host, command, LOST)) as session, source.open("rb") as file:
             file.seek(offset)
+            allowed = root.Allowance(LOST)
             try:
                 while part := file.read(PART):
-                    session.sendall(part)
+                    root.send(session, part, allowed)
                     offset += len(part)
                     report(offset)
                 session.shutdown_write()
+            except root.Slow:
+                raise
             except OSError:
                 if not session.exit_status_ready():
                     raise
             status = root.ended(session, LOST)
-            said = session.makefile_stderr("rb").read().decode(errors="replace")
+            with root.closed_after(session, LOST):
+                said = session.makefile_stderr("rb").read(root.KEPT).decode(errors="replace")
         if status > 0 or (status < 0 and root.connected(self.host)):
             raise Lost(f"{target} cannot be written: {root.shown(said.strip()) or 'dd was ended'}")
         if status < 0:
@@ -129,3 +137,8 @@ class Shell:
             return
         if held := deploy_lock_of(self.host):
             held.renew()
+
+
+def _words(command: str) -> str:
+    """The beginning of a command, for messages."""
+    return command.splitlines()[0][:60]

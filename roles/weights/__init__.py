@@ -25,7 +25,6 @@ def weights(rig: Rig, facts: HostFacts) -> None:
     if not rig.weights:
         stopped(name="No weights to look after", paths=[*units, REHASH_STAMP])
         return
-    fetching.programs(rig)
     if rig.bundle:
         for artefact in rig.weights:
             _take(rig, artefact)

@@ -16,6 +16,7 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from tests.hosts.conftest import Boot
+from tests.hosts.servers import Mirror
 from tests.hosts.support import Run, command, deploy, until, write_inventory
 from tests.locks import lock_text
 
@@ -84,7 +85,9 @@ class Evil:
             (folder / noun).mkdir(parents=True)
         (folder / "catalog" / "evil.toml").write_text(CATALOG)
         instances = {"chat": {"variant": "evil/demo", "port": 8020}}
-        self.inventory = write_inventory(folder, lab, host, instances=instances)
+        self.mirror = Mirror(lab.gateway, lambda _: None, leads_to="http://127.0.0.1:8000/health")
+        mirrors = {"shelf": [self.mirror.url, lab.shelf_url]}
+        self.inventory = write_inventory(folder, lab, host, instances=instances, mirrors=mirrors)
 
     def source(self, attack: str = "") -> None:
         """Give it a source, whose configuration ends with these lines of shell in the folder of what is compiled."""
@@ -137,8 +140,15 @@ def test_a_source_that_attacks_gets_nowhere(lab: Lab, boot: Boot, tmp_path: Path
     host = boot()
     evil = Evil(lab, host, tmp_path / "box")
     host.run("mkdir -p /srv/models/mine && date > /srv/models/mine/weights")
+    host.run("systemd-run --unit=inner --socket-property=ListenStream=127.0.0.1:8000 touch /run/reached")
     run = evil.deploy()
     assert run.status == 0, run.said
+    # its first mirror has sent the box to itself
+    assert evil.mirror.asked
+    assert "not followed: it leads to 127.0.0.1" in host.run("cat /var/lib/rigwright/jobs/rw-job-fetch-*/log")
+    assert host.run("ls /run/reached 2>/dev/null; true") == ""
+    host.run("curl --silent --max-time 1 http://127.0.0.1:8000/ || true")
+    until(lambda: host.run("ls /run/reached 2>/dev/null; true"), "reached by who is meant to")
     (folder,) = evil.installed()
     uid, *tries = host.run(f"cat {folder}/bin/report").splitlines()
     assert int(uid.removeprefix("uid ")) >= 61184  # systemd.exec(5), DynamicUser=: nobody of the host's

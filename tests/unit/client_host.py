@@ -47,12 +47,13 @@ class Session(Channel):
         piped = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen(["sh", "-c", command], start_new_session=True, **piped)  # type: ignore[call-overload]
 
-    def sendall(self, part: bytes) -> None:
+    def send(self, part: bytes) -> int:
         try:
             self.process.stdin.write(part)
             self.process.stdin.flush()
         except ValueError:
             raise OSError("Socket is closed") from None
+        return len(part)
 
     def close(self) -> None:
         with suppress(ProcessLookupError):
@@ -63,7 +64,7 @@ class Session(Channel):
 class ClientHost(Host):
     """The host."""
 
-    def open_session(self) -> Any:
+    def open_session(self, timeout: float | None = None) -> Any:
         return Session(self)
 
 

@@ -57,7 +57,7 @@ class HubWorld:
 
     def rig(self, *more: str) -> None:
         """The inventory, whose hub is ours, with more keys."""
-        keys = [f'"mirrors": {{"hub": ["{self.hub.url}/"]}}', *more]
+        keys = [f'"mirrors": {{"hub": ["{self.hub.url}/"]}}', f'"redirects": ["{self.hub.cdn_url}"]', *more]
         (self.folder / "rig.py").write_text(INVENTORY.format(keys=", ".join(keys)))
 
     def token(self, token: str = TOKEN) -> None:

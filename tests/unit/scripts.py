@@ -16,7 +16,7 @@ from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.declaration.theirs import Theirs
 from rigwright.engines.image.install import patching
 from rigwright.engines.kind import Job
-from rigwright.engines.llama_cpp.build import Build, build, compiling, fetching
+from rigwright.engines.llama_cpp.build import Build, build, compiling
 from rigwright.engines.log import faults
 from rigwright.engines.vllm.log_patterns import CAUSES
 from rigwright.envs.installer import step
@@ -63,6 +63,13 @@ from tests.unit.patch_samples import sample
 from tests.unit.plugin_samples import examination, examined
 from tests.unit.samples import artefact, card, engine, facts, instance, plan, probed, rig, wheel
 
+WHEELS = {
+    "fetched": "/var/lib/rigwright/jobs/rw-job-x/wheels",
+    "spec": '{"files": []}',
+    "programs": "/var/lib/rigwright/programs",
+    "package": "rigwright_weights",
+}
+"""What jobs that install wheels are rendered with."""
 TOOLS = Tools("pip==26.0 \\\n    --hash=sha256:" + "0" * 64, "/opt/rigwright/tools-0123456789ab")
 # everything that a rig can say about its way to the world
 WIDE = rig(
@@ -165,6 +172,7 @@ def tools(
     """The installation of an environment of Python."""
     values = {"network": network, "ledger": ledger, "sent": sent, "title": title, "alone": alone}
     values["record"] = f"{STATE}/trees/0-tools"
+    values |= WHEELS
     return render("tools/install.sh.j2", tools=tools, **values)
 
 
@@ -297,8 +305,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "survey": lambda: render("probe/survey.sh.j2"),
     "build for the CPU": compiled,
     "build for cards": lambda: compiled(0, 1),
-    "a source": lambda: fetching(PLAIN, artefact(sources=["index:project", "http://a/b"]), TOOLS.folder),
-    "a source from mirrors": lambda: fetching(WIDE, artefact(sources=["index:project", "http://a/b"]), TOOLS.folder),
     "compilation": lambda: compiling(wanted(running())),
     "compilation of what is patched": lambda: compiling(wanted(rig(instance(patches=(sample("llama.cpp"),))))),
     "compilation for cards": lambda: compiling(wanted(running(0, 1))),
@@ -308,7 +314,6 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "fetch packages": lambda: fetch_script(rig(), [wheel()], python="/opt/rigwright/installers/bin/python"),
     "what is verified": lambda: render("weights/verified.sh.j2", folder=f"{STATE}/weights", records=["0", "a b"]),
     "fetch from a bundle": lambda: fetch_script(BUNDLED, [artefact()]),
-    "build from a bundle": lambda: build_script(replace(BUNDLED, instances=(instance(),)), plan(), TOOLS, "rw-job-x"),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
     "packages from a bundle": lambda: packages(BUNDLED),
     "cuda toolkit": lambda: render(
@@ -319,6 +324,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         ledger=f"{STATE}/owned",
         record=f"{STATE}/trees/0-cuda",
         sent="",
+        **WHEELS,
     ),
     "trees": lambda: render("trees/look.sh.j2", program=program("look"), asked='{"a": "b c"}'),
     "tools": lambda: tools(network(PLAIN)),

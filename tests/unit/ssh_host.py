@@ -28,11 +28,11 @@ class Channel:
         piped = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen(["sh", "-c", command], **piped)  # type: ignore[call-overload]
 
-    def sendall(self, part: bytes) -> None:
+    def send(self, part: bytes) -> int:
         if not self.streams:
             self.process.stdin.write(part)
             self.process.stdin.flush()
-            return
+            return len(part)
         self.host.now += self.host.seconds_a_part
         if self.host.cuts and self.host.sent >= self.host.cuts[0]:
             self.host.cuts.pop(0)
@@ -41,6 +41,7 @@ class Channel:
         self.process.stdin.write(part)
         self.process.stdin.flush()
         self.host.sent += len(part)
+        return len(part)
 
     def shutdown_write(self) -> None:
         self.process.stdin.close()
@@ -103,7 +104,7 @@ class Host:
     def is_active(self) -> bool:
         return self.connected
 
-    def open_session(self) -> Channel:
+    def open_session(self, timeout: float | None = None) -> Channel:
         return Channel(self)
 
     def connect(self) -> None:

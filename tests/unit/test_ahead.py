@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 from paramiko import SSHException
 from pyinfra.api import FunctionCommand, QuoteString, StringCommand
@@ -16,6 +17,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from roles.operations import ahead, generations
 from roles.operations.ahead import Connector, Question, Unanswered
 from roles.operations.look import Look
+from roles.root import Slow
 from tests.unit.telling import telling
 
 
@@ -71,6 +73,16 @@ def asking(connector: Connector, *scripts: str, **arguments: Any) -> Callable[[]
         yield StringCommand("false")
 
     return operation
+
+
+@pytest.mark.parametrize(("command", "bound"), [(Question("echo one"), "ASKING"), (StringCommand("rm -f x"), "LIMIT")])
+def test_a_command_that_does_not_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, command: StringCommand, bound: str
+) -> None:
+    monkeypatch.setattr(ahead if bound == "ASKING" else ahead.root, bound, 0.1)
+    endless = SimpleNamespace(run_shell_command=lambda *_, **__: gevent.sleep(20))
+    with pytest.raises(Slow, match=r"^`(sh -c|rm -f) .*` has not ended within 0 s, given up"):
+        Connector(endless).run_shell_command(command)
 
 
 def test_what_operations_ask_first_is_asked_in_one_command(connector: Connector, shell: Shell) -> None:

@@ -160,9 +160,8 @@ def test_a_rigs_token_is_shown_to_no_other_rigs_mirror(world: HubWorld) -> None:
 
 def test_a_login_is_used_at_the_clients_own_hub(world: HubWorld, tmp_path: Path) -> None:
     world.hub.repository(NAME, FILES, gated=True, token=TOKEN)
-    (world.folder / "rig.py").write_text(
-        'from rigwright.inventory import hosts\nrigs = hosts({"box": {"ssh_hostname": "127.0.0.1"}})\n'
-    )
+    boxes = {"box": {"ssh_hostname": "127.0.0.1", "redirects": [world.hub.cdn_url]}}
+    (world.folder / "rig.py").write_text(f"from rigwright.inventory import hosts\nrigs = hosts({boxes!r})\n")
     environment = os.environ | {"HF_ENDPOINT": world.hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}
     command = [sys.executable, "-m", "cli", "lock", str(world.folder / "rig.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)

@@ -252,6 +252,7 @@ def uses(shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         mirrors = {"hub": (shipped.hub.url,), "forge": (f"{files.url}/forge",)}
         known = {
             "mirrors": mirrors,
+            "redirects": (),
             "hub_token_file": None,
             "hub_token_origin": None,
             "env_inputs": tuple(names),

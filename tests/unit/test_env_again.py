@@ -32,7 +32,7 @@ def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / MARKER).write_text("{}")
     values: dict[str, Any] = {"job": SimpleNamespace(target=str(folder)), "spec": "", "record": f"{folder}.record"}
     values |= dict.fromkeys(("unit", "work", "body", "programs", "package"), "") | {"marker": MARKER}
-    values |= {"online": (), "offline": (), "seen": {"work": "", "script": ""}, "program": "python"}
+    values |= {"offline": (), "seen": {"work": "", "script": ""}, "program": "python"}
     return shell(folder, render("engines/install.sh.j2", **values))
 
 

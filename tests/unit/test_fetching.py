@@ -56,7 +56,7 @@ def told(made: Rig, row: Artefact, folder: Path, **how: Any) -> Spec:
                     {"kind": "index", "project": "tool", "file": wheel().file, "base": f"http://{m}/simple"}
                     for m in "ab"
                 ),
-                {"kind": "http", "url": "http://c/tool.whl"},
+                {"kind": "http", "url": "http://c/tool.whl", "locked": True},
             ],
         ),
         (
@@ -72,7 +72,7 @@ def told(made: Rig, row: Artefact, folder: Path, **how: Any) -> Spec:
                 {"kind": "http", "url": "http://b/linux-64/python-3.10.20-h1_0_cpython.conda"},
             ],
         ),
-        ({}, package(sources=["https://x/y.conda"]), [{"kind": "http", "url": "https://x/y.conda"}]),
+        ({}, package(sources=["https://x/y.conda"]), [{"kind": "http", "url": "https://x/y.conda", "locked": True}]),
         # of weights, a name without mirrors is nowhere
         ({}, artefact(), []),
     ],

@@ -43,6 +43,13 @@ def space(**free_gib: float) -> MappingProxyType[str, int]:
     return MappingProxyType({path: int(free_gib.get(name, 50) * GIB) for name, path in names.items()})
 
 
+def there(mib: int) -> dict[str, int]:
+    """So much of the weights, and the source that the engine is built from."""
+    (source,) = CUDA.artefacts
+    path = f"/srv/models/{source.package_path}"
+    return {box().weight_path(artefact()): mib << 20, path: source.size}
+
+
 @pytest.mark.parametrize(("clock", "said"), [(-601, "behind"), (601, "ahead of"), (-599, ""), (599, "")])
 def test_a_clock_that_is_wrong_by_more_than_ten_minutes_is_refused(clock: int, said: str) -> None:
     reasons = refusals(comes_to(box(), good(clock=NOW + clock), CUDA), NOW)
@@ -155,8 +162,8 @@ def test_everything_in_the_way_is_told_at_once() -> None:
         ({"cuda_version": ""}, [plan()]),
         ({"disk_free_kib": space(state=1.5), "built_engines": frozenset({CUDA.folder})}, [CUDA]),
         ({"disk_free_kib": space(state=1.5), "started_builds": frozenset({CUDA.folder})}, [CUDA]),
-        ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 2 * 1024 * 1024}}, [CUDA]),
-        ({"disk_free_kib": space(models=0), "weight_bytes": {box().weight_path(artefact()): 9 * 1024 * 1024}}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_bytes": there(2)}, [CUDA]),
+        ({"disk_free_kib": space(models=0), "weight_bytes": there(9)}, [CUDA]),
         ({"users": (Account(OURS, True),)}, [CUDA]),
         ({"users": (Account(OURS, True, ("sh (pid 7)",)),)}, [CUDA]),
         ({"users": (Account(MOVED, True),)}, [CUDA]),

@@ -42,7 +42,7 @@ def spoken(out: bytes) -> dict[str, Any]:
 
 
 def carrying(channel: object) -> Any:
-    return SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda: channel))
+    return SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda timeout: channel))
 
 
 def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:

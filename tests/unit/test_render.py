@@ -70,8 +70,7 @@ def test_options_reach_cmake_one_a_line_and_quoted() -> None:
     assert "-DGGML_CUDA" not in SCRIPTS["compilation"]()
 
 
-def test_a_build_tries_mirrors_first_and_then_the_index_by_hash() -> None:
+def test_a_build_takes_the_source_that_was_fetched_by_its_hash() -> None:
     script = compiled()
-    mirror, index = script.index("http://127.0.0.1:8000/files/engine-1.0.tar.gz"), script.index("some-project==1.0")
-    assert mirror < index
-    assert f"some-project==1.0 --hash=sha256:{'a' * 64}" in script
+    assert f"cp /srv/models/_packages/{'a' * 16}/engine-1.0.tar.gz" in script
+    assert f'echo {"a" * 64}"  $archive" | sha256sum --check' in script

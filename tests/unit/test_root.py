@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import paramiko
 import pytest
 
 from rigwright.inventory import ROOT
 from roles import root
-from roles.root import Answer, Failed, Gone, NoRoot, Root
+from roles.operations import shell
+from roles.root import Answer, Failed, Gone, NoRoot, Root, Slow
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
+from tests.unit.ssh_server import sshd
 
 REFUSED = "sudo: a password is required"
 # as pyinfra does when its own command line is imported, whoever has imported what before
@@ -82,6 +88,63 @@ def test_a_command_that_ends_before_its_first_line_is_told_nothing_more(
 def test_an_answer_that_has_no_end_is_read_to_none(command: str, bounds: dict[str, Any], said: str) -> None:
     with pytest.raises(Gone, match=said):
         root.run(Host(), command, **bounds)
+
+
+DRIBBLES = "for one in $(seq 200); do printf x; sleep 0.05; done"
+
+
+@pytest.fixture
+def dribbling(tmp_path: Path) -> Iterator[Any]:
+    """A host behind a real connection."""
+    with sshd(tmp_path / "sshd") as server, paramiko.SSHClient() as client:
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+        client.connect("127.0.0.1", server.port, "root", key_filename=str(server.folder / "key"))
+        yield SimpleNamespace(data={}, name="box", connector=SimpleNamespace(client=client))
+
+
+def test_a_host_that_sends_a_byte_at_a_time_is_given_up_within_its_limit(dribbling: Any) -> None:
+    began = time.monotonic()
+    with pytest.raises(Slow, match=r"slower than 1024 bytes/s: \d+ bytes in .* given up"):
+        root.run(dribbling, DRIBBLES, limit=0.5)
+    assert time.monotonic() - began < 3
+    assert (
+        root.run(dribbling, f"head -c {40 * root.LEAST} /dev/zero; sleep 0.3; echo; sleep 0.3", limit=0.5).status == 0
+    )
+
+
+def test_what_a_deploy_was_doing_is_said_of_a_host_that_is_too_slow(
+    dribbling: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "SILENCE", 0.5)
+    monkeypatch.setattr(shell, "deploy_lock_of", lambda _: None)
+    began = time.monotonic()
+    with pytest.raises(shell.Lost, match=r"^`for one in .*`: slower than 1024 bytes/s"):
+        shell.Shell(dribbling).run(DRIBBLES)
+    assert time.monotonic() - began < 3
+
+
+def test_a_host_that_takes_what_it_is_sent_a_byte_at_a_time_is_given_up() -> None:
+    taken: list[bytes] = []
+    channel: Any = SimpleNamespace(send=lambda left: taken.append(bytes(left[:1])) or time.sleep(0.01) or 1)
+    with pytest.raises(Slow):
+        root.send(channel, b"x" * 10_000, root.Allowance(0.1))
+    assert 1 < len(taken) < 100
+
+
+def test_a_host_that_never_takes_a_command_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root, "OPENING", 0.1)
+    closed = threading.Event()
+
+    def taken(command: str) -> None:
+        assert closed.wait(10)
+        raise paramiko.SSHException("Channel closed.")
+
+    nothing = dict.fromkeys(("settimeout", "set_combine_stderr"), lambda *_: None)
+    channel = SimpleNamespace(exec_command=taken, close=closed.set, **nothing)
+    opened = SimpleNamespace(open_session=lambda timeout: channel)
+    target = SimpleNamespace(data={}, connector=SimpleNamespace(client=SimpleNamespace(get_transport=lambda: opened)))
+    with pytest.raises(Gone, match="Channel closed"):
+        root.run(target, "true")
 
 
 @pytest.mark.parametrize("sudo", [False, True])

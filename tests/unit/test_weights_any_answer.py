@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rigwright.render import render
 from roles.weights.host import http
 from roles.weights.host.answers import passing, sentence, wait_for
 from roles.weights.host.packages import Packages
@@ -142,46 +139,6 @@ def test_whoever_is_asked_for_more_than_bytes_answers_or_is_refused(
     assert {path.name for path in tmp_path.iterdir()} <= {part.name}
 
 
-# what curl itself would wait for is another test's: tests/unit/test_slow_sources.py
-QUICK = {
-    "--retry 3": "--retry 0",
-    "sleep 1": ":",
-    "seconds=30": "seconds=1",
-    "timeout 30": "timeout 2",
-    "seconds + 30": "seconds + 2",
-}
-
-
-def fetched(folder: Path, url: str) -> subprocess.CompletedProcess[str]:
-    """Have a job's functions fetch the file."""
-    functions = render("jobs/fetch.sh.j2")
-    for slow, quick in QUICK.items():
-        functions = functions.replace(slow, quick)
-    script = f"{functions}\nset -u\nobtain {url} {folder}/x {WANTED.sha256} {WANTED.size}"
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-    return subprocess.run(
-        ["sh", "-c", script], env=environment, stdout=-1, stderr=-2, cwd=folder, text=True, check=False
-    )
-
-
-@hostile
-@given(said=answers(CONTENT), before=st.integers(0, len(CONTENT) + 5))
-def test_a_jobs_file_has_its_name_with_its_bytes_alone(
-    there: Server, tmp_path: Path, said: list[Sent], before: int
-) -> None:
-    there.say(said)
-    path, part = tmp_path / "x", tmp_path / "x.part"
-    path.unlink(missing_ok=True)
-    part.write_bytes((CONTENT + bytes(5))[:before])
-    done = fetched(tmp_path, f"{there.url}/m")
-    assert done.returncode in (0, 1), done.stdout
-    assert done.stdout.replace("\n", "").isprintable(), done.stdout
-    assert path.exists() == (done.returncode == 0)
-    assert not path.exists() or path.read_bytes() == CONTENT
-    assert http.size_of(part) <= max(before, WANTED.size + 1)
-    assert {one.name for one in tmp_path.iterdir()} <= {path.name, part.name}
-
-
 @pytest.mark.parametrize("body", [b"\n\xc2\xb2 x", b"\n" + b"9" * 9000, b"\n404 x"])
 def test_what_is_cut_off_says_nothing_of_its_answer(there: Server, body: bytes) -> None:
     """The last line is then the server's, and not the one that curl writes."""
@@ -208,20 +165,15 @@ def dripping(handler: Handler, start: int) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("job", [False, True])
-def test_an_answer_that_is_quick_enough_and_brings_nothing_ends(tmp_path: Path, job: bool) -> None:
-    path, part = tmp_path / "x", tmp_path / "x.part"
+def test_an_answer_that_is_quick_enough_and_brings_nothing_ends(tmp_path: Path) -> None:
+    part = tmp_path / "x.part"
     part.write_bytes(CONTENT[:10])
     with file_server() as files:
         url = files.serve("m", dripping)
         began = time.monotonic()
-        if job:
-            fetched(tmp_path, url)
-        else:
-            with pytest.raises(Refused):
-                http.download(url, part, WANTED.size, PACE, last=False)
+        with pytest.raises(Refused):
+            http.download(url, part, WANTED.size, PACE, last=False)
         assert time.monotonic() - began < 40
-    assert not path.exists()
 
 
 @hostile

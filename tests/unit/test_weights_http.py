@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from roles.weights.host import http
+from roles.weights.host.spec import Pace, Refused
 from tests.hosts.servers import Mirror, certificate
 from tests.unit.file_server import Handler, cut, redirect, slow, status, whole, without_ranges
 from tests.unit.weights_world import CONTENT, HALF, LYING, WRONG, World, file, world
@@ -243,6 +245,14 @@ def test_the_last_source_is_tried_again_when_it_all_but_stops(host: World) -> No
     assert done.returncode == 0, done.stdout
     assert len(host.server.asked) == 2
     assert host.there(file())
+
+
+def test_the_last_source_is_given_up_when_each_try_brings_some_bytes_too_few(host: World) -> None:
+    url, part = host.server.serve("slow", slow(CONTENT, 20)), host.folder / "part"
+    with pytest.raises(Refused, match="given up after 2 tries slower than 1 KiB/s"):
+        http.download(url, part, len(CONTENT), Pace(tries=2, longest=1, pause=0.0), last=True)
+    assert 0 < http.size_of(part) < 1024
+    assert len(host.server.asked) == 2
 
 
 def test_an_address_with_marks_and_a_password_is_asked_for_as_it_is_and_not_printed(host: World) -> None:

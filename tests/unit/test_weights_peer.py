@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -130,7 +131,33 @@ def test_a_peer_whose_own_download_stands_still_gives_way(host: World) -> None:
     host.server.serve(PROGRESS, progress(5))
     done = host.bring({file(): [peer(host), *mirror(host)]})
     assert done.returncode == 0, done.stdout
-    assert "its own download has stood still" in done.stdout
+    assert "its own download is slower than " in done.stdout
+    assert host.there(file())
+
+
+@pytest.mark.parametrize(
+    ("state", "pace", "why"),
+    [
+        ("fetching", {"stall": 3.0}, "its own download is slower than 64 KiB/s, measured over 3 s"),
+        ("verifying", {"peer": 1.0, "stall": 3.0}, "its own downloads have been waited for"),
+    ],
+)
+def test_a_peer_that_gets_on_byte_by_byte_gives_way_within_its_bound(
+    host: World, state: str, pace: dict[str, float], why: str
+) -> None:
+    def crawl(handler: Handler, start: int) -> None:
+        progress(len(host.server.asked), state)(handler, start)
+
+    host.pace |= pace
+    host.server.serve(PROGRESS, crawl)
+    began = time.monotonic()
+    with host.start({file(): [peer(host), *mirror(host)]}) as process:
+        try:
+            said, _ = process.communicate(timeout=15)
+        finally:
+            process.kill()
+    assert (process.returncode, why in said) == (0, True), said
+    assert time.monotonic() - began < 2 * pace["stall"]
     assert host.there(file())
 
 
@@ -212,8 +239,8 @@ def test_a_peer_that_begins_a_moment_later_is_waited_for(host: World, tmp_path: 
 
 def test_a_peer_that_never_begins_is_not_waited_for_again(host: World) -> None:
     one = Peer(host.server.url, "1" * 16, Pace(begin=0.2, pause=0.05))
-    until(lambda: not one.wait("m/0.gguf", lambda behind: None), seconds=5.0)
-    assert one.wait("m/1.gguf", lambda behind: None) is False
+    until(lambda: not one.wait("m/0.gguf", lambda behind: None, last=False), seconds=5.0)
+    assert one.wait("m/1.gguf", lambda behind: None, last=False) is False
 
 
 def test_a_progress_file_without_end_is_not_read_to_its_end(host: World) -> None:
@@ -269,7 +296,7 @@ def test_a_peer_that_only_says_that_it_is_alive_gives_way(host: World) -> None:
         finally:
             process.kill()
     assert process.returncode == 0, said
-    assert "its own download has stood still" in said
+    assert "its own download is slower than " in said
     assert host.there(file())
 
 

@@ -196,6 +196,16 @@ def test_a_mirror_cannot_send_the_host_to_itself(host: World, inner: FileServer,
 
 
 @needs_root
+@pytest.mark.parametrize("named", [False, True])
+def test_an_address_that_a_lock_names_is_judged_as_a_redirect_is(host: World, inner: FileServer, named: bool) -> None:
+    host.redirects = [inner.url] if named else []
+    source = {"kind": "http", "url": f"{inner.url}/secret", "locked": True}
+    done = host.bring({file(): [source]})
+    assert (done.returncode, len(inner.asked)) == ((0, 1) if named else (1, 0)), done.stdout
+    assert named or f"name {inner.url} among the inventory's redirects" in done.stdout
+
+
+@needs_root
 def test_an_origin_that_the_operator_names_is_followed(host: World, inner: FileServer) -> None:
     host.redirects = [inner.url]
     assert host.run(host.server.serve("m", redirect(f"{inner.url}/secret"))).returncode == 0

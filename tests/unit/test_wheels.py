@@ -1,36 +1,123 @@
-"""How a job on a host counts the wheels that pip brings, and what becomes of pip's exit status."""
+"""How a job on a host installs locked wheels: the fetcher asks the rig's index, and pip has files and no network."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import roles
+from rigwright.declaration.rig import Rig
 from rigwright.render import render
-from tests.unit import programs
-from tests.unit.scripts import stand_in
+from rigwright.supply.fetching import wheels_spec
+from rigwright.supply.lock import Artefact
+from rigwright.supply.network import network
+from rigwright.supply.tools import requirements
+from tests.unit.file_server import FileServer, file_server, redirect, whole
+from tests.unit.index_server import PackageIndex
+from tests.unit.samples import rig, wheel
+from tests.unit.scripts import WHEELS, stand_in
 
-REQUIREMENTS = "a==1 \\\n    --hash=sha256:0\nb==2 \\\n    --hash=sha256:1\n"
-PIP = """echo "Collecting a==1 (from -r x)"
-echo "  Downloading a.whl"
-echo "Collecting b==2 (from -r x)"
-echo "Collecting c==3 (from nowhere)"
-echo "Installing collected packages: a, b"
-echo "ERROR: no room" >&2
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the fetcher gives its files to root")
+
+
+@pytest.fixture
+def index() -> Iterator[PackageIndex]:
+    with file_server() as server:
+        yield PackageIndex(server, "json")
+
+
+@pytest.fixture
+def inner() -> Iterator[FileServer]:
+    """A service of the host itself, which no inventory names."""
+    with file_server() as server:
+        server.serve("health", whole(b"secret state of this box"))
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rigwright.supply.fetching.LOCKS", str(tmp_path / "locks"))
+
+
+def locked(index: PackageIndex) -> Artefact:
+    """A published wheel, as a lock has it."""
+    package = index.wheel("tool", "1.0")
+    return wheel(sha256=package.sha256, size=len(package.content))
+
+
+def mirrored(*bases: str) -> Rig:
+    return rig(mirrors={"index": bases})
+
+
+def install(
+    tmp_path: Path, made: Rig, row: Artefact, pip: str = "", sent: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Install one wheel as a job does, with the fetcher and pip of this machine."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / WHEELS["package"]).symlink_to(Path(roles.__file__).with_name("weights") / "host")
+    stand_in(tmp_path / "bin", "pip", pip or f'exec {sys.executable} -m pip "$@"')
+    (tmp_path / "requirements").write_text(requirements([row]))
+    folder = str(tmp_path / "wheels")
+    values = {**WHEELS, "fetched": folder, "spec": wheels_spec(made, [row], folder, sys.executable)}
+    values |= {"programs": str(packages), "sent": sent, "network": network(made)}
+    script = f"""set -eu
+{render("jobs/network.sh.j2", **values)}
+{render("jobs/wheels.sh.j2", **values)}
+wheels {tmp_path}/bin/pip {tmp_path}/requirements --target {tmp_path}/site
+echo installed
 """
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:1/\nno-binary = :all:\n")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    return subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_wheel_of_an_index_is_installed_and_no_file_of_it_stays(tmp_path: Path, index: PackageIndex) -> None:
+    row = locked(index)
+    done = install(tmp_path, mirrored(f"{index.files.url}/none", index.url), row)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "installed"
+    assert (tmp_path / "site/tool-1.0.dist-info/METADATA").exists()
+    assert not (tmp_path / "wheels").exists()
+    # pip, which follows where an index leads, asks for nothing
+    assert [one.path for one in index.files.asked] == ["none/tool/", "simple/tool/", f"files/{row.file}"]
+
+
+@pytest.mark.parametrize("part", ["page", "file"])
+def test_an_index_does_not_send_a_host_to_itself(
+    tmp_path: Path, index: PackageIndex, inner: FileServer, part: str
+) -> None:
+    row = locked(index)
+    index.files.serve("simple/tool/" if part == "page" else f"files/{row.file}", redirect(f"{inner.url}/health"))
+    done = install(tmp_path, mirrored(index.url), row)
+    assert done.returncode == 1
+    assert inner.asked == []
+    assert f"name {inner.url} among the inventory's redirects" in done.stdout
+    assert not (tmp_path / "site").exists()
 
 
 @pytest.mark.parametrize("status", [0, 1, 7])
-def test_wheels_are_counted_and_a_failure_stays_one(tmp_path: Path, status: int) -> None:
-    stand_in(tmp_path, "pip", f"{PIP}exit {status}")
-    (tmp_path / "requirements").write_text(REQUIREMENTS)
-    script = f"""set -eu
-indexed() {{ "$@"; }}
-{render("jobs/wheels.sh.j2")}
-wheels {tmp_path}/pip {tmp_path}/requirements --target x
-echo done
-"""
-    done = programs.run(["sh", "-c", script], env={"PATH": "/usr/bin:/bin"})
+def test_what_pip_ends_with_is_what_the_job_ends_with(tmp_path: Path, index: PackageIndex, status: int) -> None:
+    done = install(tmp_path, mirrored(index.url), locked(index), f'echo "no room" >&2; exit {status}')
     assert done.returncode == status
-    assert done.stdout.splitlines() == ["[1/2] a==1", "[2/2] b==2", "[2/2] c==3", *(["done"] if status == 0 else [])]
-    assert done.stderr == "ERROR: no room\n"
+    assert (done.stdout.splitlines()[-1] == "installed") == (status == 0)
+    assert done.stderr == "no room\n"
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_with_what_was_sent_no_index_is_asked_and_it_is_gone_however_the_job_ends(
+    tmp_path: Path, index: PackageIndex, status: int
+) -> None:
+    row, sent = locked(index), tmp_path / "sent files"
+    sent.mkdir()
+    done = install(tmp_path, mirrored(index.url), row, f'printf "%s\\n" "$@"; exit {status}', str(sent))
+    assert done.returncode == status
+    assert ["--no-index", "--find-links", str(sent)] == done.stdout.splitlines()[1:4]
+    assert (index.files.asked, sent.exists()) == ([], False)

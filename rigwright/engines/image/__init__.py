@@ -71,7 +71,6 @@ class Image(InstallingKind):
     engine_keys = Engine
     variant_keys = Variant
     packages = ("crun", "podman", "skopeo")
-    travels = True
     pieces = "layers"
     contained_by = "podman"
     causes = (*CAUSES, *INSIDE.causes)

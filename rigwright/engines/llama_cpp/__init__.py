@@ -36,6 +36,7 @@ class LlamaCpp(InstallingKind):
     variant_keys = Variant
     packages = ("cmake", "g++", "ninja-build")
     program = "llama-server"
+    pieces = "source"
     needs_toolkit = True
     causes = log_patterns.CAUSES
     log_marker = log_patterns.MARKER

@@ -15,7 +15,7 @@ from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from rigwright.supply.network import network
+from rigwright.weights.records import below_models
 
 if TYPE_CHECKING:
     from rigwright.host.facts import HostFacts
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 RECIPE = 1
 # Measured: source, objects and binaries of a CPU build take 0.6 GiB; CUDA for three architectures 3 GiB.
 WORK_KIB = {False: 1 * 1024 * 1024, True: 6 * 1024 * 1024}
-# Bytes that pip may write into one file beyond the archive's own: it unpacks it, and reads what it says of itself.
-UNPACKED = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -131,20 +129,6 @@ def build(rig: Rig, name: str, engine: Engine, facts: HostFacts) -> Build:
     )
 
 
-def fetching(rig: Rig, source: Artefact, tools: str) -> str:
-    """The step that fetches the source, for nobody to run; `tools` is where the host's Python tools lie."""
-    return render(
-        "llama_cpp/fetch.sh.j2",
-        source=source,
-        network=network(rig),
-        urls=rig.urls(source),
-        projects=[one[6:] for one in source.sources if one.startswith("index:")],
-        tools=tools,
-        room=source.size + UNPACKED,
-        sent="",
-    )
-
-
 def compiling(made: Build) -> str:
     """The step that compiles it, for nobody to run."""
     return render(
@@ -156,13 +140,13 @@ def compiling(made: Build) -> str:
 
 
 def script(rig: Rig, made: Build, job: Job) -> str:
-    """The job that has it fetched, compiled and tried, and installs it."""
+    """The job that has it compiled and tried, and installs it."""
     return render(
         "llama_cpp/build.sh.j2",
         build=made,
         job=job,
         ledger=rig.ledger,
-        fetch=fetching(rig, made.source, job.tools),
+        fetched=f"{rig.roots.models}/{below_models(made.source)}",
         compile=compiling(made),
         trial=f"exec {shlex.quote(f'{job.target}/bin/llama-server')} --version",
         inputs=json.dumps(made.record),

@@ -238,7 +238,9 @@ class Bringing:
     def _address(self, source: Source) -> str | Address:
         if source.kind == "hub":
             return self.means.client.address(source, self.file)
-        return self.means.packages.address(source, self.file) if source.kind in ("index", "channel") else source.url
+        if source.kind in ("index", "channel"):
+            return self.means.packages.address(source, self.file)
+        return Address(source.url, locked=source.locked)
 
     def _from_peer(self, peer: Peer, *, last: bool) -> int:
         peer.reach()
@@ -248,7 +250,7 @@ class Bringing:
                     self._say_state(FETCHING)
                     return download(peer.url(self.file.path), self.part, self.file.size, peer.pace, last=last)
             except Refused as error:
-                if isinstance(error, DiskFull) or not peer.wait(self.file.path, self._say_behind):
+                if isinstance(error, DiskFull) or not peer.wait(self.file.path, self._say_behind, last=last):
                     raise
 
     def _settle(self, *, loose: bool = False) -> None:

@@ -54,6 +54,8 @@ class Address:
     url: str
     led_from: str = ""
     """What has named it; empty where the operator or the lock has. It is judged as a redirect from there."""
+    locked: bool = False
+    """Whether the lock has named it: it is judged as a redirect is, and its origin counts for nothing."""
     login: str = ""
     """`USER:PASSWORD` for the origin of what has named it, and no other."""
 
@@ -147,9 +149,10 @@ def download(
         f"speed-time = {seconds}",
     ]
     tries = answers = anew = 0
+    grown = False
     reason = ""
     while tries < pace.tries:
-        before = size_of(part)
+        before, began = size_of(part), time.monotonic()
         if before >= size:
             return answers
         # whoever keeps to the rates is done long before; what curl takes and does not write counts as speed, too
@@ -181,11 +184,14 @@ def download(
             raise Refused(f"slower than {rate / 1024:.0f} KiB/s for {seconds} s")
         else:
             reason = answer.said
-        # bytes that were had before are no progress: a server that always breaks off there would be asked for ever
-        tries = anew if grown else tries + 1
+        # bytes that were had before are no progress: a server that always breaks off there would be asked for ever. So
+        # would one that sends a byte and then nothing: a try, with the pause after it, has to keep to the rate
+        keeps_pace = grown and size_of(part) - before >= rate * (time.monotonic() - began + wait)
+        tries = anew if keeps_pace else tries + 1
         if tries < pace.tries:
             time.sleep(wait)
-    raise Refused(f"{reason or 'no more bytes'}; given up after {pace.tries} tries without a new byte")
+    brought = f"slower than {rate / 1024:.0f} KiB/s" if grown else "without a new byte"
+    raise Refused(f"{reason or 'no more bytes'}; given up after {pace.tries} tries {brought}")
 
 
 def _explained(answer: Answer) -> tuple[str, str]:
@@ -209,9 +215,10 @@ def followed(
     own = origin(before or url)
     private = [f"header = {_quoted(f'Authorization: Bearer {token}')}"] if token else []
     private += [f"user = {_quoted(address.login)}"] if address.login else []
+    declared = redirects if address.locked else redirects | {own}
     for count in range(REDIRECTS + 1):
         try:
-            pinned = judged(url, before, redirects | {own}) if before else []
+            pinned = judged(url, before, declared) if before or address.locked else []
         except Unsafe as error:
             raise Refused(f"not followed: {error}") from None
         answer = _curl(url, [*options, *pinned, *(private if origin(url) == own else ())], most, body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,11 @@ class Peer:
         self.pace = replace(pace, connect=min(pace.connect, CONNECT))
         self.lock = threading.Lock()
         self._document: dict[str, Any] = {}
-        self._looked = self._written = self._moved = float("-inf")
+        self._looked = self._written = float("-inf")
+        self._samples: deque[tuple[float, float]] = deque()
+        """When it had brought how many bytes: the first is the newest that is `stall` seconds old, or the oldest."""
+        self._until: float | None = None
+        """When its own downloads are not waited for any longer; None before the first wait."""
         # since when nobody has answered there
         self._away = float("-inf")
         self._gone = ""
@@ -49,24 +54,25 @@ class Peer:
         if self._gone:
             raise Refused(self._gone)
 
-    def wait(self, path: str, waiting: Callable[[tuple[str, ...]], None]) -> bool:
+    def wait(self, path: str, waiting: Callable[[tuple[str, ...]], None], *, last: bool) -> bool:
         """Wait while the box is fetching a file, or may be about to; False when it was not, and is not.
 
         Args:
             path: the file's.
             waiting: told for whom, at every look: the box, the one that it waits for itself, and so on.
+            last: there is no other source.
 
         Raises:
             Refused: it does not get on with it.
         """
         waited = False
+        self._until = self._until or time.monotonic() + self.pace.peer
         while row := self._row(path):
             behind = (str(self._document.get("identity")), *map(str, row.get("behind") or ()))
             # in a ring nobody fetches: the one with the least identity does, and the others have it from there
             if self.identity in behind and self.identity == min(behind):
                 raise Refused("it waits for this host itself")
-            if time.monotonic() - self._last(row) >= self.pace.stall:
-                raise Refused(f"its own download has stood still for {self.pace.stall:.0f} s")
+            self._check_pace(row, self.pace.least if last else self.pace.slowest)
             waiting(behind[:MOST_BEHIND])
             waited = True
             time.sleep(self.pace.pause)
@@ -79,10 +85,26 @@ class Peer:
             return True
         return waited
 
-    def _last(self, row: dict[str, Any]) -> float:
-        """When it has last got on. While it hashes, or waits for another box itself, that it writes has to do."""
-        fetching = row.get("state") in (FETCHING, WAITING) and row.get("done") != row.get("size")
-        return self._moved if fetching else self._written
+    def _check_pace(self, row: dict[str, Any], rate: int) -> None:
+        """Give the box up where it is slower than `rate` bytes a second.
+
+        While the box hashes, or waits for another box itself, a progress file that changes is all that it has to show.
+
+        Raises:
+            Refused: it is slower, or has been waited for too long.
+        """
+        now, stall = time.monotonic(), self.pace.stall
+        if self._until is not None and now >= self._until:
+            raise Refused(f"its own downloads have been waited for for {self.pace.peer / 3600:.0f} h")
+        if row.get("state") not in (FETCHING, WAITING) or row.get("done") == row.get("size"):
+            if now - self._written >= stall:
+                raise Refused(f"it has written no progress for {stall:.0f} s")
+            return
+        while len(self._samples) > 1 and self._samples[1][0] <= now - stall:
+            self._samples.popleft()
+        since, before = self._samples[0]
+        if now - since >= stall and self._samples[-1][1] - before <= rate * stall:
+            raise Refused(f"its own download is slower than {rate / 1024:.0f} KiB/s, measured over {stall:.0f} s")
 
     def _row(self, path: str) -> dict[str, Any] | None:
         self._look()
@@ -109,9 +131,20 @@ class Peer:
             document = _read(answer.body) if answer.exit == 0 else {}
             if document.get("updated") != self._document.get("updated"):
                 self._written = self._looked
-            if not self._document or document.get("done") != self._document.get("done"):
-                self._moved = self._looked
+            done = _number(document.get("done"))
+            if self._samples and done < self._samples[-1][1]:
+                # a file that was not the locked one is fetched again
+                self._samples.clear()
+            self._samples.append((self._looked, done))
             self._document = document
+
+
+def _number(value: object) -> float:
+    """Bytes, of what a progress file may have in the place of a number."""
+    try:
+        return float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:
+        return 0.0
 
 
 def _read(body: bytes) -> dict[str, Any]:

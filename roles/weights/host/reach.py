@@ -24,6 +24,10 @@ _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # IPv4 addresses in a networ
 _UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RFC 4291, 2.4)
 
 
+NOT_PUBLIC = r"(\S+) is at an address that is not public"
+"""What `only_public` has a library say of an address that it does not let it connect to."""
+
+
 class Unsafe(Exception):
     """A redirect that is not followed; the text says why, and what to do if it is meant."""
 

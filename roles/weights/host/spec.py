@@ -34,8 +34,8 @@ class Pace:
     longest: int = 60
     """For so long the last source may be slower."""
     stall: float = 60.0
-    """Without progress (of the hub's client: as much as these rates come to) for so long, the hub's client and a peer's
-    own download are not waited for any longer."""
+    """Seconds over which the rate of the hub's client and of a peer's own downloads is measured: one that is slower
+    than `slowest`, or than `least` where there is no other source, is given up."""
     begin: float = 15.0
     """For so long after this run's beginning a peer may begin to fetch what it has not."""
     connect: int = 30
@@ -47,6 +47,9 @@ class Pace:
     """The most that a server's Retry-After is followed."""
     turn: float = 3600.0
     """For so long another run is waited for."""
+    peer: float = 86400.0
+    """The most that a peer's own downloads are waited for in one run, whatever the peer writes of its progress: it may
+    write anything. A day is what 1 TB takes at 100 Mbit/s."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Source:
     project: str = ""
     channel: str = ""
     url: str = ""
+    locked: bool = False
+    """Whether the lock names this address, and not the inventory: a catalogue from elsewhere may have chosen it."""
     name: str = ""
     token: bool = False
     """Whether the run's token is for this hub."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -21,9 +20,9 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Sandbox, Service
 from rigwright.engines.request import Request
 from rigwright.host.facts import HostFacts
-from rigwright.render import render
 from rigwright.supply import lock
 from rigwright.types import CatalogName
+from rigwright.weights.records import below_models
 
 SERVER = Path(__file__).with_name("server.py")
 SCRIPT = """
@@ -31,11 +30,7 @@ set -eu
 ledger={ledger}
 rm -rf {target} && mkdir -p {target}/bin
 echo 'tree {target}' >> "$ledger"
-echo '==> fetching'
-printf '%s\n' {fetch} > "$work/fetch.sh"
-online fetch
-is_right "$work/fetch/toy-server" {sha256}
-install -m 755 "$work/fetch/toy-server" {target}/bin/toy-server
+install -m 755 {fetched} {target}/bin/toy-server
 rm -rf "$work"
 (cd {target} && sha256sum bin/toy-server) > {target}/{files}
 printf '%s' '{record}' > {target}/{marker}.new && mv {target}/{marker}.new {target}/{marker}
@@ -83,13 +78,10 @@ class Toy(InstallingKind):
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         (server,) = made.artefacts
-        functions = render("jobs/fetch.sh.j2")
-        fetch = f"{functions}\nobtain {rig.urls(server)[0]} toy-server {server.sha256} {server.size}"
-        return functions + SCRIPT.format(
+        return SCRIPT.format(
             ledger=rig.ledger,
             target=job.target,
-            fetch=shlex.quote(fetch),
-            sha256=server.sha256,
+            fetched=f"{rig.roots.models}/{below_models(server)}",
             files=FILES,
             marker=MARKER,
             record=json.dumps({"inputs": made.record}),
