@@ -18,6 +18,8 @@ from pyinfra.connectors.sshuserclient.client import AskPolicy, SSHClient, Strict
 
 from rigwright.declaration.host_key import HostKey
 from roles.known_hosts import KnownHosts, load_known_hosts
+from roles.login_shell import wrap_channel
+from roles.root import OPENING
 
 OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
@@ -54,6 +56,8 @@ class Transport(paramiko.Transport):
     def __init__(self, sock: Any, expected: HostKey | None, file: str, name: str, **options: Any) -> None:
         super().__init__(sock, **options)
         self.expected, self.file, self.name_of_rig = expected, file, name
+        # paramiko waits an hour for a host to open a session
+        self.channel_timeout = OPENING
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         """Agree on keys for the connection, and see whose it is.
@@ -71,6 +75,11 @@ class Transport(paramiko.Transport):
         if self.expected and found != self.expected:
             self.close()
             raise self.refusal(found, self.expected)
+
+    def open_session(self, *arguments: Any, **options: Any) -> paramiko.Channel:
+        """A session whose commands pass any login shell."""
+        channel: paramiko.Channel = wrap_channel(super().open_session(*arguments, **options))
+        return channel
 
     def refusal(self, found: HostKey, expected: HostKey | None, hostname: str = "") -> Refused:
         """Why the host that this leads to is not logged in to."""
