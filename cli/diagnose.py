@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from checks.looking import Box, each
 from checks.results import STATUS, Report, worst
-from checks.survey.host.common import masked
 from cli.clients import INSTANCE, chosen, reach
 from cli.declared import LIMIT, InventoryFile
-from cli.ending import Refused
-from cli.evidence import MOST, gathered
+from cli.evidence import gathered
+from cli.log_file import LAST, read_log
 from cli.tables import paragraph, say
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
+from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.operate.diagnose import diagnosed
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.problems import printable
@@ -47,7 +48,12 @@ class Host:
 @click.argument("inventory", type=InventoryFile(), required=False)
 @LIMIT
 @INSTANCE
-@click.option("--logs", "file", type=click.Path(exists=True, dir_okay=False), help="A log, in place of hosts.")
+@click.option(
+    "--logs",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A log file, in place of hosts; may be compressed.",
+)
 @click.option("--checks/--no-checks", default=True, show_default=True, help="Whether all checks are run, too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def diagnose(
@@ -56,7 +62,8 @@ def diagnose(
     """Find out why hosts misbehave, likeliest cause first, with its evidence and the command that fixes it.
 
     It looks for known problems in the logs of instances and the kernel since boot, in a look as `health` takes it, and
-    in checks that fail. Harmless lines are left out. With --logs a file is read in their place.
+    in checks that fail. Harmless lines are left out. With --logs a file is read in their place: the last 8 MiB of it.
+    A log with an error of no known cause is reported with its last error as "cause unknown".
     Exit status 0: nothing was found. 1: something was. 2: refused. 3: a host cannot be reached.
     Example: rigwright diagnose ~/boxes/rig.py --limit box1
     """
@@ -81,20 +88,32 @@ def diagnose(
 
 
 def _of_file(file: str, as_json: bool) -> None:
-    """Known causes in a log, whatever has written it."""
-    try:
-        with Path(file).open("rb") as opened:
-            lines = [masked(line) for line in opened.read(MOST).decode(errors="replace").splitlines()]
-    except OSError as error:
-        raise Refused(f"{file}: {error.strerror}") from None
-    every: dict[str, Cause] = {cause.said: cause for kind in kinds().values() for cause in kind.causes}
-    evidence = Evidence("INVENTORY", "HOST", logs={"": lines}, kernel=lines)
-    host = Host(file, "", (), diagnosed(evidence, {"": [*every.values()]}))
+    """Causes that a log file shows: of the kernel, and of the engines whose marks it has."""
+    lines, skipped = read_log(Path(file))
+    evidence = Evidence("", "", logs={"": lines}, kernel=lines)
+    unseen = (f"the first {skipped:,} bytes of it: only the last {LAST >> 20} MiB are read",) if skipped else ()
+    host = Host(file, "", unseen, diagnosed(evidence, {"": causes_for_log(lines)}))
     if as_json:
         click.echo(json.dumps([asdict(host)], indent=2))
     else:
         _show(host)
     sys.exit(1 if host.causes else 0)
+
+
+def causes_for_log(lines: Sequence[str]) -> list[Cause]:
+    """Known causes of the engines that wrote a log, by what only their logs contain; of all engines if none did.
+
+    A log without a mark is read with the common causes first, whose remedies fit every engine.
+    """
+    text = "\n".join(lines)
+    marked = [kind for kind in kinds().values() if kind.log_marker]
+    found = [kind for kind in marked if re.search(kind.log_marker, text, re.MULTILINE)]
+    causes = [cause for kind in found or marked for cause in kind.causes]
+    causes += [
+        cause for kind in kinds().values() if not kind.log_marker for cause in kind.causes if cause not in causes
+    ]
+    common = [] if found else COMMON_CAUSES
+    return [*dict.fromkeys([*common, *causes])]
 
 
 def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedCheck]] | None) -> Host:
@@ -135,7 +154,7 @@ def _show(host: Host) -> None:
     for line in host.unseen:
         paragraph(f"{host.name}: not seen: {line}", hang=4)
     if not host.causes:
-        say(f"{host.name}: no known problem found")
+        say(f"{host.name}: no problem found")
     for number, one in enumerate(host.causes, 1):
         where = f"{one.where}: " if one.where else ""
         paragraph(printable(f"{host.name}: {number}. {where}{one.means}"), hang=4)

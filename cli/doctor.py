@@ -22,7 +22,7 @@ from cli.status import Faulty, reached
 from cli.tables import say
 from rigwright.declaration.rig import Rig
 from rigwright.declaration.secrets import exposed
-from rigwright.engines.log import betrayed
+from rigwright.engines.log import matched_lines
 from rigwright.host.preflight import refusals
 from rigwright.inventory import load, tolerating
 from rigwright.problems import Invalid, printable
@@ -242,9 +242,7 @@ def _box(again: Callable[[str], str], box: Box) -> Iterator[Finding]:
             continue
         command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
         lines = root.run(box.target, command, limit=60).lines
-        causes = dict.fromkeys(
-            cause for line in lines for cause in betrayed(one.kind.causes, line) if not cause.harmless
-        )
+        causes = [cause for cause in matched_lines(one.kind.causes, lines) if not (cause.harmless or cause.last)]
         why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
         yield Finding(
             f"{one.name} is {process.state} ({process.sub}): {why}", again("logs") + f" --instance {one.name}"

@@ -19,11 +19,12 @@ from rich.table import Table
 from cli.calling import called
 from cli.chosen import Wish, chosen
 from cli.declared import Word
-from cli.ending import Failed, Unreached
+from cli.ending import Failed, Refused, Unreached
 from cli.tables import say
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import private_key, wrong
 from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
+from rigwright.host.systems import system_refusals
 from rigwright.inventory import connecting, layers, making
 from rigwright.patches import patch
 from rigwright.problems import Invalid, said, unknown
@@ -114,6 +115,8 @@ def init(
     if port is not None and port in taken_ports(survey):
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
     _show(name, survey, catalog)
+    if reasons := system_refusals(survey.os_id, survey.os_version, survey.kernel):
+        raise Refused(f"{name} cannot become a rig, and no file was written: {'; '.join(reasons)}")
     if survey.record is not None:
         say(
             f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
@@ -224,6 +227,14 @@ def _host_key(target: str, connection: dict[str, object], fingerprint: str | Non
     say(f"Host key of {target}: {found.fingerprint} ({found.kind})")
     if wanted is None:
         say(f"The host key is unverified. On the box's own console, this has to print the same: {found.comparison}")
+        if contact.skipped:
+            lines = ", ".join(contact.skipped[:3]) + (" and more" if len(contact.skipped) > 3 else "")
+            say(f"known_hosts has lines that cannot be read, one of which may be this box's: {lines}")
+        if contact.skipped and not _asks():
+            raise Failed(
+                f"{target}: an unverified host key is refused without a terminal if known_hosts has lines that cannot "
+                f"be read: give the key's fingerprint, {found.fingerprint} if it is right, as --host-key"
+            )
         if _asks():
             click.confirm("Is it the same?", abort=True)
     return str(found)

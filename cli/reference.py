@@ -27,13 +27,15 @@ from rigwright.declaration.instance_entry import InstanceEntry
 from rigwright.declaration.registries import Registry
 from rigwright.engines import kinds
 from rigwright.engines.evidence import Evidence
-from rigwright.engines.log import OF_CUDA, Cause
+from rigwright.engines.log import Cause
+from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.clients import CLIENTS, Way
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.inventory import ROOT
 from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
+from rigwright.operate import kernel_messages
 from rigwright.patches.keys import PatchKeys, Target
 from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
@@ -160,16 +162,24 @@ def _sections() -> str:
 
 def _symptoms() -> str:
     """What engines' logs betray: a table of what every one may say, then one of each kind's own."""
-    parts: dict[str, tuple[Cause, ...]] = {"On cards, any engine": OF_CUDA}
+    parts: dict[str, tuple[Cause, ...]] = {
+        "Any engine": COMMON_CAUSES,
+        "The kernel and systemd": kernel_messages.CAUSES,
+    }
     for name, kind in sorted(kinds().items()):
         # what is in a container says what it says outside of one
         if not kind.contained_by:
-            parts[name] = tuple(one for one in kind.causes if one not in OF_CUDA)
+            parts[name] = tuple(one for one in kind.causes if one not in COMMON_CAUSES)
     titles = ("The log says", "Likely cause, and what helps", "Check")
     return "\n".join(
-        f"**{title}**\n\n{_drawn(titles, ((f'`{one.said}`', _meaning(one), one.check) for one in causes))}"
+        f"**{title}**\n\n{_drawn(titles, ((f'{_matched(one.pattern)}', _meaning(one), one.check) for one in causes))}"
         for title, causes in parts.items()
     )
+
+
+def _matched(pattern: str) -> str:
+    """A pattern as a page shows it, in a code span that a table can hold."""
+    return f"`{pattern}`"
 
 
 def _meaning(cause: Cause) -> str:

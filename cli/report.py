@@ -28,7 +28,7 @@ from rigwright.baseline.compare import compared
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
-from rigwright.engines.log import betrayed
+from rigwright.engines.log import matched_lines
 from rigwright.inventory import ROOT
 from rigwright.operate.diagnose import diagnosed, names
 from rigwright.operate.evidence import Evidence
@@ -163,5 +163,5 @@ def measured(of: book.Page) -> page.Measured | None:
 
 def symptoms(instance: Instance, lines: Sequence[str]) -> list[page.Symptom]:
     """What lines of a log betray, by our own tables: nothing of the lines themselves."""
-    counted = Counter(cause for line in lines for cause in betrayed(instance.kind.causes, line))
-    return [page.Symptom(cause.means, cause.check, cause.harmless, times) for cause, times in counted.items()]
+    found = matched_lines(instance.kind.causes, lines)
+    return [page.Symptom(one.means, one.check, one.harmless, len(at)) for one, at in found.items() if not one.last]

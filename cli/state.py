@@ -18,7 +18,7 @@ from cli.declared import INVENTORY, LIMIT
 from cli.ending import absent, leave
 from cli.tables import say, show
 from rigwright.declaration.rig import Rig
-from rigwright.engines.log import betrayed
+from rigwright.engines.log import Cause, matching_cause
 from rigwright.problems import printable, unknown
 from rigwright.serving.live import INSTANCE, Served
 from roles import root
@@ -96,12 +96,14 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
     def tell(box: Box, units: list[str]) -> None:
         command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={lines}"]
         command += ["--follow"] * follow + [f"--unit={unit}" for unit in units]
-        causes = dict.fromkeys(cause for one in box.rig.instances for cause in one.kind.causes)
+        causes = [*dict.fromkeys(cause for one in box.rig.instances for cause in one.kind.causes)]
+        shown: set[Cause] = set()
         try:
             for line in box.lines(shlex.join(command)):
                 said.put((f"{box.name}  {_plain(line)}", False))
-                for cause in list(betrayed(causes, line)):
-                    del causes[cause]
+                cause = matching_cause(causes, line)
+                if cause and not cause.last and cause not in shown:
+                    shown.add(cause)
                     said.put((f"{box.name}  ==> {cause.sentence}", True))
         except root.Gone as error:
             lost[box.name] = str(error)

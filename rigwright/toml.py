@@ -20,8 +20,8 @@ else:
     import tomli as tomllib
 
 M = TypeVar("M", bound=BaseModel)
-LARGEST = 16 << 20
-"""Bytes of a file; the largest lock that is shipped has 0.13 MB."""
+LARGEST = 64 << 20
+"""Bytes of a file; the largest lock that is shipped has 0.13 MB, and each model's config.json in one may have 4 MiB."""
 
 # What TOML and JSON write alike; whatever is more than that is left to TOML's own reader, which takes ten times as long
 # for a lock of some hundred rows.

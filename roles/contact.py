@@ -14,7 +14,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.sshuserclient.client import SSHClient
 
 from rigwright.declaration.host_key import HostKey
-from roles.transport import Refused, key_of
+from roles.transport import Refused, key_of, skipped_lines
 from roles.unreached import quiet, why
 
 
@@ -29,6 +29,8 @@ class Contact:
     found: HostKey
     expected: HostKey | None
     """The declared one, or else that of known_hosts; None where neither has one."""
+    skipped: tuple[str, ...] = ()
+    """FILE:LINE of lines of known_hosts that could not be read: one of them may be this host's."""
 
 
 class _NoLogin:
@@ -66,7 +68,7 @@ def meet(name: str, data: Mapping[str, object]) -> Contact:
             client.connect(arguments.pop("hostname"), **arguments)
         return Contact(seen.found, seen.found)
     except Refused as refused:
-        return Contact(refused.found, refused.expected)
+        return Contact(refused.found, refused.expected, skipped_lines(client))
     except paramiko.BadHostKeyException as other:
         return Contact(key_of(other.key), key_of(other.expected_key))
     except (OSError, EOFError, paramiko.SSHException, PyinfraError) as error:

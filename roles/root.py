@@ -13,6 +13,7 @@ from typing import Any
 from paramiko import Channel, SSHException
 
 from rigwright.problems import printable
+from roles.login_shell import render_line, render_terminal_line
 
 # seconds without a byte: hashing all weights takes long, and so does a load on a CPU; forever is too long
 LIMIT = 3600.0
@@ -135,14 +136,20 @@ def start(
     """
     sudo = "sudo -n " if target.data.get("_sudo") else ""
     try:
-        channel: Channel = target.connector.client.get_transport().open_session(timeout=OPENING)
+        channel: Channel = target.connector.client.get_transport().open_session()
         channel.settimeout(limit)
         channel.set_combine_stderr(together)
         # paramiko itself waits without end for a host to take a command
         with closed_after(channel, OPENING):
+            words = f"{sudo}sh -c {shlex.quote(command)}"
             if terminal:
                 channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
-            channel.exec_command(f"{sudo}sh -c {shlex.quote(command)}")
+                channel.exec_command(render_terminal_line(words))
+            else:
+                line, script = render_line(words)
+                channel.exec_command(line)
+                if script:
+                    channel.sendall(script)
     except BROKEN as error:
         raise Gone(str(error)) from error
     return channel
@@ -231,6 +238,8 @@ def denied(complaint: bytes) -> str:
     lines = complaint.decode(errors="replace").splitlines()
     # as sudo begins its lines, also in other languages; and as a shell that finds none
     words = next((line.strip() for line in lines if "sudo: " in line), "")
+    if "must have a tty" in words:
+        return f"{printable(words)[:WORDS]}; the sudoers file has `Defaults requiretty`: exempt the user from it"
     return printable(words)[:WORDS]
 
 

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import shlex
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import paramiko
-from pyinfra.connectors.sshuserclient.client import SSHClient, StrictPolicy
+from pyinfra.connectors.sshuserclient import client as ssh_client
+from pyinfra.connectors.sshuserclient.client import AskPolicy, SSHClient, StrictPolicy, append_hostkey
 
 from rigwright.declaration.host_key import HostKey
+from roles.known_hosts import KnownHosts, load_known_hosts
+from roles.login_shell import wrap_channel
+from roles.root import OPENING
 
 OPTIONS = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
@@ -51,6 +56,8 @@ class Transport(paramiko.Transport):
     def __init__(self, sock: Any, expected: HostKey | None, file: str, name: str, **options: Any) -> None:
         super().__init__(sock, **options)
         self.expected, self.file, self.name_of_rig = expected, file, name
+        # paramiko waits an hour for a host to open a session
+        self.channel_timeout = OPENING
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         """Agree on keys for the connection, and see whose it is.
@@ -68,6 +75,11 @@ class Transport(paramiko.Transport):
         if self.expected and found != self.expected:
             self.close()
             raise self.refusal(found, self.expected)
+
+    def open_session(self, *arguments: Any, **options: Any) -> paramiko.Channel:
+        """A session whose commands pass any login shell."""
+        channel: paramiko.Channel = wrap_channel(super().open_session(*arguments, **options))
+        return channel
 
     def refusal(self, found: HostKey, expected: HostKey | None, hostname: str = "") -> Refused:
         """Why the host that this leads to is not logged in to."""
@@ -102,10 +114,43 @@ def checked(sock: Any, *, expected: HostKey | None, file: str, name: str, **opti
 _unknown: Callable[..., None] = StrictPolicy.missing_host_key
 
 
+def skipped_lines(client: SSHClient) -> tuple[str, ...]:
+    """FILE:LINE of the lines of known_hosts that a connection could not read."""
+    hosts = client._host_keys
+    return tuple(hosts.skipped) if isinstance(hosts, KnownHosts) else ()
+
+
+def _refuse_revoked(client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
+    hosts = client._host_keys
+    if isinstance(hosts, KnownHosts) and hosts.is_revoked(key):
+        found = key_of(key)
+        raise paramiko.SSHException(
+            f"{hostname} has host key {found.fingerprint} ({found.kind}), which known_hosts revokes: nothing was sent"
+        )
+
+
+def _ask_host_key(self: AskPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
+    """Ask for consent to an unknown key, such as a jump host's, with its fingerprint; on a pipe the key is refused."""
+    _refuse_revoked(client, hostname, key)
+    found = key_of(key)
+    unknown = f"known_hosts has no host key for {hostname}, which shows {found.fingerprint} ({found.kind})"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        client.close()
+        raise paramiko.SSHException(
+            f"{unknown}. Nothing was sent there. `{found.comparison}` on its own console must print the same: then add "
+            f"it with `ssh {hostname}`"
+        )
+    question = f"{unknown}.\n`{found.comparison}` on its own console must print the same. Does it? [y/N] "
+    if input(question).lower() != "y":
+        raise paramiko.SSHException(f"{hostname}: its host key was not confirmed")
+    append_hostkey(client, hostname, key)
+
+
 def _missing_host_key(self: StrictPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
     """What pyinfra asks about a host that its known_hosts lacks: a declared key was compared before; for any other the
     refusal says what was found, which pyinfra's own does not.
     """
+    _refuse_revoked(client, hostname, key)
     transport = client.get_transport()
     if not isinstance(transport, Transport):
         _unknown(self, client, hostname, key)
@@ -115,3 +160,5 @@ def _missing_host_key(self: StrictPolicy, client: SSHClient, hostname: str, key:
 
 
 StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]
+AskPolicy.missing_host_key = _ask_host_key  # type: ignore[method-assign]
+ssh_client.get_host_keys = load_known_hosts

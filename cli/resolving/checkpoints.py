@@ -19,7 +19,7 @@ from rigwright.problems import shown
 from rigwright.supply.artefact import CONFIG, TEXT, Artefact
 from rigwright.supply.header import Header
 from rigwright.weights import gguf
-from rigwright.weights.checkpoint import WEIGHTS, listed
+from rigwright.weights.checkpoint import OTHER_FORMAT, WEIGHTS, listed
 from rigwright.weights.safetensors import INDEX, LARGEST_INDEX, LONGEST, Broken, header_end, hold, shards
 from roles.progress import progress
 
@@ -53,10 +53,22 @@ class Whole:
         """
         headers = self._hold()
         text = self._config()
+        unused = self._unused()
         return [
             row.model_copy(update={"text": text} if row.path == CONFIG else {"header": headers.get(row.path)})
             for row in rows
+            if row.path not in unused
         ]
+
+    def _unused(self) -> set[str]:
+        """Weights at the top of a checkpoint that its index does not name: engines load those that it names alone."""
+        indexes = [path for path in self.contents if path.endswith(INDEX) and "/" not in path]
+        if CONFIG not in self.contents or not indexes:
+            return set()
+        # of a folder that has the publisher's own format too, the index of the common one counts
+        common = [path for path in indexes if not path.startswith(OTHER_FORMAT)] or indexes
+        named = set().union(*(shards(self._read(path)) for path in common))
+        return {path for path in self.contents if path.endswith(WEIGHTS) and "/" not in path} - named
 
     def _config(self) -> str | None:
         """The text of config.json; None where there is none, or one that is larger than a lock takes."""

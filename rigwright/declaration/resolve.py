@@ -218,7 +218,7 @@ def _refuse_driver(entry: RigEntry, catalog: Catalog, known: Tables, present: in
             refuse(
                 "driver.flavour",
                 f"{shown(driver.flavour)} is refused for card {index}: {card.name} ({generation.name}) only works "
-                f"with {' or '.join(generation.flavours)} modules",
+                f"with {' or '.join(generation.flavours) or 'no supported'} modules",
             )
     for index, (card, limit) in enumerate(zip(cards, driver.power_limits(present), strict=False)):
         if card and card.power_w and limit is not None and not card.power_w[0] <= limit <= card.power_w[1]:

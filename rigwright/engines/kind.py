@@ -189,7 +189,9 @@ class Kind(ABC):
     salts_prompts: ClassVar[bool] = False
     """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
     causes: ClassVar[tuple[Cause, ...]] = ()
-    """What its log betrays."""
+    """Known causes that its log shows, specific ones first."""
+    log_marker: ClassVar[str] = ""
+    """Regular expression of what only its log contains; empty for a kind whose log another kind's engine writes."""
     counts: ClassVar[Names] = Names()
     """What it calls what it tells at `Service.metrics`."""
     marks: ClassVar[tuple[str, ...]] = ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
@@ -29,56 +30,61 @@ class Begun:
 
 @dataclass(frozen=True)
 class Cause:
-    """What a line of an engine's log betrays: why a start failed or hung, or why answers are slow or wrong."""
+    """A known cause of a failed or hung start, or of slow or wrong answers, and the lines of a log that show it."""
 
-    said: str
-    """What the line has in it."""
+    id: str
+    """Name of the symptom in reports, the same on every box."""
+    pattern: str
+    """Regular expression that a line contains; it matches within one line and has no nested repetition."""
     means: str
-    """What that likely means, and what helps."""
+    """The likely meaning, and the remedy."""
     last: bool = False
-    """Whether it betrays something only where nothing came after it."""
+    """Whether the line counts only if nothing follows it."""
     check: str = ""
-    """The check that looks at that on the host; empty where none does."""
+    """The checks that look at that on the host, with commas between; empty if there is none."""
     harmless: bool = False
-    """Whether it looks like a fault, and is none."""
+    """Whether the line looks like a fault and is not one."""
+    general: bool = False
+    """Whether the line only reports that something else failed, whose own line is the cause."""
 
     @property
     def text(self) -> str:
-        """What it means, what helps, and which check says more."""
+        """The meaning, the remedy, and the check that says more."""
         return f"{self.means} (see `rigwright check --only {self.check}`)" if self.check else self.means
 
     @property
     def sentence(self) -> str:
-        """For who reads a log."""
+        """The text for a reader of the log."""
         return f"harmless: {self.text}" if self.harmless else f"likely cause: {self.text}"
 
 
-# Those of every engine on cards: parts of messages of CUDA's and of the loader's.
-OF_CUDA = (
-    Cause("libcuda.so.1: cannot open shared object file", "the driver's libraries are missing", check="N02"),
-    Cause(
-        "CUDA driver version is insufficient for CUDA runtime version",
-        "the driver is older than the engine's CUDA version: upgrade it",
-        check="N02",
-    ),
-    Cause("forward compatibility was attempted on non supported HW", "the driver is too old for it", check="N02"),
-    Cause(
-        "no kernel image is available for execution on the device",
-        "the build has no machine code for these cards: lock one that does",
-    ),
-)
+def matching_cause(causes: Iterable[Cause], line: str) -> Cause | None:
+    """The first cause whose pattern a line contains; specific causes come before general ones."""
+    return next((one for one in causes if re.search(one.pattern, line)), None)
+
+
+def matched_lines(causes: Iterable[Cause], lines: Sequence[str]) -> dict[Cause, list[int]]:
+    """Cause -> indexes of the lines that show it. A line shows the first cause that matches it, and no other.
+
+    Args:
+        causes: In the order of precedence.
+        lines: Each without a line break.
+    """
+    text = "\n".join(lines)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    claimed: set[int] = set()
+    found: dict[Cause, list[int]] = {}
+    for cause in causes:
+        for match in re.finditer(cause.pattern, text, re.MULTILINE):
+            number = bisect_right(starts, match.start()) - 1
+            if number not in claimed:
+                claimed.add(number)
+                found.setdefault(cause, []).append(number)
+    return found
 
 
 def faults(causes: Iterable[Cause]) -> tuple[Cause, ...]:
-    """Those that are no false alarm."""
+    """Those that are not harmless."""
     return tuple(one for one in causes if not one.harmless)
-
-
-def betrayed(causes: Iterable[Cause], line: str) -> Iterator[Cause]:
-    """What a line betrays, whatever comes after it."""
-    return (one for one in causes if one.said in line and not one.last)
-
-
-def symptom(cause: Cause) -> str:
-    """The name that a cause goes by in reports: what its line has in it, in small letters."""
-    return re.sub(r"[^a-z0-9]+", "-", cause.said.lower()).strip("-")[:48]

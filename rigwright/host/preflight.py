@@ -18,7 +18,7 @@ from rigwright.host.basics import Listener
 from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts, lacking
 from rigwright.host.noted import shared_memory
-from rigwright.host.systems import SUPPORTED
+from rigwright.host.systems import system_refusals
 from rigwright.monitoring.refused import unfit
 from rigwright.monitoring.service import KINDS, unit_name
 from rigwright.nvidia.cuda.compilers import toolkit_refusals
@@ -29,9 +29,6 @@ from rigwright.weights.sharing import UNIT
 ARCHITECTURE = "x86_64"
 # LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
 SYSTEMD_MINIMUM = 247
-# The Windows Subsystem for Linux, where Windows drives the cards: systemd tells it by these words of the kernel's name
-# (src/basic/virt.c).
-WSL = re.compile(r"Microsoft|WSL")
 # The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
 KERNEL_MINIMUM = "5.15"
 HOME = "/nonexistent"  # of the services' users
@@ -61,21 +58,13 @@ def refusals(wanted: Desired, now: float) -> list[str]:
     rig, facts = wanted.rig, wanted.facts
     installations = list(wanted.installations.values())
     found = []
-    system = (facts.os_id, facts.os_version)
-    if system not in SUPPORTED:
-        names = ", ".join(" ".join(pair) for pair in sorted(SUPPORTED))
-        found.append(f"{' '.join(system)} is not supported: install one of {names}")
+    found += system_refusals(facts.os_id, facts.os_version, facts.kernel)
     if facts.architecture != ARCHITECTURE:
         found.append(f"the CPU architecture is {facts.architecture}: only {ARCHITECTURE} is supported")
     if facts.systemd < SYSTEMD_MINIMUM:
         found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is required")
     if version(facts.kernel) < version(KERNEL_MINIMUM):
         found.append(f"kernel {facts.kernel}: at least {KERNEL_MINIMUM} is required; boot the distribution's newest")
-    if WSL.search(facts.kernel):
-        found.append(
-            f"the kernel is {facts.kernel}, the Windows Subsystem for Linux, where Windows controls driver, cards "
-            "and boot: install Linux on the machine itself"
-        )
     if abs(facts.clock - now) > CLOCK_TOLERANCE:
         hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
         found.append(

@@ -12,47 +12,32 @@ from typing import Literal
 from pydantic import Field
 
 from rigwright.engines import kinds
-from rigwright.engines.log import Cause, symptom
+from rigwright.engines.log import Cause, matched_lines
 from rigwright.nvidia.cards.health import RECOVERED, XID
+from rigwright.operate import kernel_messages
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, short
 from rigwright.operate.health import Health
+from rigwright.operate.last_error import last_error
 from rigwright.operate.together import beside, of_all
 from rigwright.problems import Frozen
 from rigwright.toml import parse
 
 SOURCE = Path(__file__).with_name("xids.toml")
+GENERAL = 30
+"""Weight of a cause that only reports that something else failed."""
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
 # What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
-# Lines of the kernel's of which each means one thing, with the symptom's name, what it means, and what helps.
-SIGNS = (
-    (
-        "RmInitAdapter failed",
-        "card-does-not-start",
-        "the driver cannot start a card",
-        "reboot; if it comes back, check its power cables and seat, then its driver (`rigwright check --only N02,N09`)",
-    ),
-    (
-        "NVRM: API mismatch",
-        "driver-mismatch",
-        "the driver that is loaded is another than the one that is installed",
-        "stop what runs and reboot: the installed one is loaded then",
-    ),
-    (
-        "IO_PAGE_FAULT",
-        "io-page-fault",
-        "the IOMMU refuses what a device reaches for",
-        "add iommu=pt to the kernel's command line where the device is a card",
-    ),
-)
-KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(said for said, *_ in SIGNS)))
-"""What lines of the kernel's are asked for."""
+KERNEL = "|".join(("NVRM: Xid", "ut of memory: Killed process", *(cause.pattern for cause in kernel_messages.CAUSES)))
+"""Regular expression of the kernel's lines that count."""
 RULES = (
     *("state-wedged", "state-failing", "state-failed", "state-not-there", "state-stopped", "state-silent"),
     *("out-of-memory", "preemptions", "accept-length", "cards-silent", "reboot-pending", "card-memory-taken"),
-    *("on-the-processor", "kv-cache-full"),
+    *("on-the-processor", "kv-cache-full", "cause-unknown"),
 )
 """Names of what is no line of an engine's."""
+Command = Callable[..., str]
+"""Makes the command line of a verb and its options for the host; empty where the host is unknown."""
 WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
 
 
@@ -80,52 +65,67 @@ def xids() -> dict[int, Xid]:
 
 def names() -> frozenset[str]:
     """All names of symptoms; checks beside them have their own."""
-    logs = {symptom(cause) for kind in kinds().values() for cause in kind.causes}
-    kernel = {f"xid-{code}" for code in xids()} | {name for _, name, *_ in SIGNS}
+    logs = {cause.id for kind in kinds().values() for cause in kind.causes}
+    kernel = {f"xid-{code}" for code in xids()} | {cause.id for cause in kernel_messages.CAUSES}
     return frozenset({*logs, *kernel, *RULES})
 
 
-def of_log(lines: Sequence[str], causes: Iterable[Cause], where: str, cure: str) -> Iterator[Diagnosis]:
-    """What lines of an engine betray, each cause once, with the last line that does.
+def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
+    """Causes that lines of an engine's log show, each once, with the last line that shows it.
 
     Args:
-        lines: Those of its journal, the last one last.
-        causes: What its kind knows.
+        lines: Of its journal or of a file, the last one last.
+        causes: Those of its kind of engine, specific ones first.
         where: The instance.
-        cure: The command that says more, where no check does.
+        again: Makes the command line of a verb.
     """
-    said = [line for line in lines if line.strip()]
-    for cause in causes:
-        if cause.harmless:
+    filled = [line for line in lines if line.strip()]
+    for cause, numbers in matched_lines(causes, filled).items():
+        if cause.harmless or (cause.last and numbers[-1] != len(filled) - 1):
             continue
-        fitting = [line for line in (said[-1:] if cause.last else said) if cause.said in line]
-        if fitting:
-            # the nearer to the end, the likelier that it ended by it
-            late = 10 if fitting[-1] in said[-20:] else 0
-            command = f"rigwright check --only {cause.check}" if cause.check else cure
-            yield Diagnosis(symptom(cause), where, cause.means, short(fitting[-1]), command, 70 + late, len(fitting))
+        # the nearer to the end, the likelier that it ended by it
+        late = 10 if numbers[-1] >= len(filled) - 20 else 0
+        weight = GENERAL if cause.general else 70 + late
+        command = again("check", "--only", cause.check) if cause.check else again("logs", "--instance", where)
+        yield Diagnosis(cause.id, where, cause.means, short(filled[numbers[-1]]), command, weight, len(numbers))
 
 
-def of_kernel(lines: Sequence[str], driver: str) -> Iterator[Diagnosis]:
-    """What the kernel's log says of cards and of memory."""
+def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
+    """The last error of a log that shows no known cause."""
+    number = last_error(lines, causes)
+    if number is not None:
+        means = "cause unknown; this is the last error of the log"
+        yield Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), 25)
+
+
+def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Diagnosis]:
+    """Causes that the kernel's log shows: cards, modules, memory and disks."""
     counted: dict[tuple[str, int], list[str]] = {}
     killed: dict[str, list[str]] = {}
+    others: list[str] = []
     for line in lines:
         at = line.find("NVRM: Xid")
         found = XID.match(line[at:]) if at >= 0 else None
-        if found and not (int(found[2]) == 154 and RECOVERED.search(found[3])):
-            counted.setdefault((found[1].lower(), int(found[2])), []).append(line)
+        if found:
+            if not (int(found[2]) == 154 and RECOVERED.search(found[3])):
+                counted.setdefault((found[1].lower(), int(found[2])), []).append(line)
         elif out := KILLED.search(line):
             killed.setdefault(out[1], []).append(line)
-    for sign, name, means, cure in SIGNS:
-        if said := [line for line in lines if sign in line]:
-            yield Diagnosis(name, "", means, short(said[-1]), cure, 88, len(said))
-    for (card, code), said in counted.items():
-        yield _xid(card, code, said, driver)
-    for name, said in killed.items():
+        else:
+            others.append(line)
+    shown = matched_lines(kernel_messages.CAUSES, others)
+    explained = any(cause.id == "bar-space" for cause in shown)
+    for cause, numbers in shown.items():
+        if cause.id == "card-does-not-start" and explained:
+            continue  # the missing address space is why it does not start
+        command = again("check", "--only", cause.check) if cause.check else ""
+        yield Diagnosis(cause.id, "", cause.means, short(others[numbers[-1]]), command, 88, len(numbers))
+    for (card, code), lines_of_card in counted.items():
+        yield _xid(card, code, lines_of_card, driver)
+    for name, lines_of_process in killed.items():
         means = f"the kernel ended {name}, for there was no memory left"
         cure = "raise memory_max of its instance, serve a smaller context, or take memory from others"
-        yield Diagnosis("out-of-memory", "", means, short(said[-1]), cure, 95, len(said))
+        yield Diagnosis("out-of-memory", "", means, short(lines_of_process[-1]), cure, 95, len(lines_of_process))
 
 
 def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
@@ -146,7 +146,7 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
 
 
-def of_health(one: Health, again: Callable[[str], str]) -> Iterator[Diagnosis]:
+def of_health(one: Health, again: Command) -> Iterator[Diagnosis]:
     """What a look says of an instance.
 
     Args:
@@ -156,12 +156,12 @@ def of_health(one: Health, again: Callable[[str], str]) -> Iterator[Diagnosis]:
     cures = {
         "wedged": (
             90,
-            again("logs") + f" --instance {one.instance}; then systemctl restart its unit on the box",
+            again("logs", "--instance", one.instance) + "; then systemctl restart its unit on the box",
         ),
-        "failing": (85, again("logs") + f" --instance {one.instance}"),
-        "failed": (65, again("logs") + f" --instance {one.instance}"),
+        "failing": (85, again("logs", "--instance", one.instance)),
+        "failed": (65, again("logs", "--instance", one.instance)),
         "not there": (50, again("deploy")),
-        "stopped": (50, again("start") + f" {one.instance}"),
+        "stopped": (50, again("start", one.instance)),
         "silent": (40, again("health")),
     }
     if one.state in cures:
@@ -179,7 +179,7 @@ def of_health(one: Health, again: Callable[[str], str]) -> Iterator[Diagnosis]:
     length = now.accept_length()
     if length is not None and (now.drafts or 0) > 20 and length < 1.05:
         means = "what is guessed ahead is never right: its head is not loaded, or a patch is not in it"
-        cure = "rigwright check --only V04"
+        cure = again("check", "--only", "V04")
         yield Diagnosis("accept-length", one.instance, means, f"accept length {length:.2f}", cure, 65)
 
 
@@ -198,15 +198,24 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
         causes: Instance -> what its kind of engine knows.
     """
 
-    def again(verb: str) -> str:
-        return shlex.join(["rigwright", verb, found.inventory, "--limit", found.host])
+    def again(verb: str, *words: str) -> str:
+        if not found.inventory:
+            return ""
+        return shlex.join(["rigwright", verb, found.inventory, *words, "--limit", found.host])
 
-    made = [*of_kernel(found.kernel, found.driver), *of_checks(found.red), *of_all(found)]
+    from_kernel = [*of_kernel(found.kernel, found.driver, again)]
+    made = [*from_kernel, *of_checks(found.red), *of_all(found, again)]
     for one in found.healths:
         made += of_health(one, again)
+    resting = {one.instance for one in found.healths if one.state != "ready"}
     for name, lines in found.logs.items():
-        said = of_log(lines, causes.get(name, ()), name, again("logs") + f" --instance {name}")
-        made += beside(said, found, causes)
+        known = causes.get(name, ())
+        from_log = [*of_log(lines, known, name, again)]
+        made += beside(from_log, found, causes)
+        # an instance that serves may log errors of single requests; a file has the kernel's lines and the engine's
+        expected = name in resting if found.inventory else not from_kernel
+        if expected and all(one.weight <= GENERAL for one in from_log):
+            made += of_unknown(lines, known, name, again)
     made.sort(key=lambda one: (-one.weight, one.where, one.id))
     first: dict[tuple[str, str], Diagnosis] = {}
     for each in made:

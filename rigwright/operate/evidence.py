@@ -48,6 +48,7 @@ class Evidence:
     """All that was found out about a host."""
 
     inventory: str
+    """As a command names it; empty where a file is read in place of a host."""
     host: str
     driver: str = ""
     """Its version; empty where nobody says."""

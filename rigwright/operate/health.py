@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.log import Cause, faults
+from rigwright.engines.log import Cause, faults, matching_cause
 from rigwright.engines.metrics import Metrics, read
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.service import PROBE_TIMEOUT, ROUTER_RUNTIME
@@ -157,7 +158,7 @@ def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
         "names": sorted(names.all),
         "progress": sorted(names.progress),
         "busy": [name for name in (names.running, names.waiting) if name],
-        "patterns": [one.said for one in faults(instance.kind.causes)],
+        "patterns": [one.pattern for one in faults(instance.kind.causes)],
     }
 
 
@@ -186,8 +187,11 @@ def health(look: Look, instance: Instance) -> Health:
 
 def errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:
     """What lines betray, each once, the last first, with what helps."""
-    found = (cause for line in reversed(lines) for cause in faults(causes) if cause.said in line)
-    return tuple(dict.fromkeys(f"{cause.said}: {cause.text}" for cause in found))
+    found: dict[Cause, str] = {}
+    for line in reversed(lines):
+        if (cause := matching_cause(causes, line)) and not cause.harmless and (match := re.search(cause.pattern, line)):
+            found.setdefault(cause, match[0])
+    return tuple(f"{text}: {cause.text}" for cause, text in found.items())
 
 
 def resting(unit: UnitSeen | None) -> tuple[State, str] | None:

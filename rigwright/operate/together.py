@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rigwright.engines.log import Cause, symptom
+from rigwright.engines.log import Cause
 from rigwright.operate.evidence import Diagnosis, Evidence, short
 
 TAKEN = 1024  # MiB of a card that nobody who does not run has (club-3090's preflight warns as of 1 GiB)
@@ -18,19 +17,18 @@ LATEST = 500  # lines of a log: about those of its last start
 PROCESSOR = "no usable GPU found"
 
 
-def of_all(found: Evidence) -> Iterator[Diagnosis]:
+def of_all(found: Evidence, again: Callable[..., str]) -> Iterator[Diagnosis]:
     """What is only seen where facts, looks and logs are put beside each other."""
-    deploy = shlex.join(["rigwright", "deploy", found.inventory, "--limit", found.host])
     drivers = [one.id for one in found.red if re.fullmatch("N[0-9]{2}", one.id)]
     if found.cards_say:
         means = "the cards do not answer as they should"
-        yield Diagnosis("cards-silent", "", means, short(found.cards_say), "rigwright check --only N01,N02", 92)
+        yield Diagnosis("cards-silent", "", means, short(found.cards_say), again("check", "--only", "N01,N02"), 92)
     if found.reboot and (found.cards_say or drivers):
         evidence = "a reboot is pending, and " + (
             f"{', '.join(drivers)} do not hold" if drivers else "cards are silent"
         )
         means = "a driver or kernel that is installed is not loaded yet"
-        yield Diagnosis("reboot-pending", "", means, evidence, f"{deploy} --reboot", 93)
+        yield Diagnosis("reboot-pending", "", means, evidence, again("deploy", "--reboot"), 93)
     serving = {one.instance for one in found.healths if one.state not in STANDING}
     lent = {card for name in serving for card in found.cards.get(name, ())}
     for one in found.healths:
@@ -39,11 +37,11 @@ def of_all(found: Evidence) -> Iterator[Diagnosis]:
         if one.state in STANDING and taken and not lent.intersection(mine):
             used = ", ".join(f"GPU {card.index}: {card.used_mib or 0:.0f} MiB" for card in taken)
             means = f"something else holds memory of the cards of {one.instance}, which does not run"
-            cure = "rigwright check --only N04"
+            cure = again("check", "--only", "N04")
             yield Diagnosis("card-memory-taken", one.instance, means, f"{used} in use", cure, 82)
         if mine and any(PROCESSOR in line for line in found.logs.get(one.instance, ())[-LATEST:]):
             means = "it computes on the processor, though it has cards: its build has no CUDA, or no driver answers"
-            cure = "rigwright check --only N01,N02"
+            cure = again("check", "--only", "N01,N02")
             yield Diagnosis("on-the-processor", one.instance, means, PROCESSOR, cure, 84)
         now = one.metrics
         if (now.waiting or 0) >= 1 and (now.kv_used or 0) >= FULL:
@@ -57,10 +55,10 @@ def beside(made: Iterable[Diagnosis], found: Evidence, causes: Mapping[str, Sequ
     """Causes from logs, judged by what is so now: what a check says, too, is likelier; what serves again, less."""
     red = {one.id for one in found.red}
     ready = {one.instance for one in found.healths if one.state == "ready"}
-    checks = {(name, symptom(cause)): cause.check for name, every in causes.items() for cause in every}
+    checks = {(name, cause.id): cause.check for name, every in causes.items() for cause in every}
     for one in made:
         check = checks.get((one.where, one.id), "")
-        if check in red:
+        if red.intersection(check.split(",")):
             yield replace(one, weight=one.weight + 8, means=f"{one.means} ({check} does not hold, either)")
         elif (one.where, one.id) in checks and one.where in ready:
             yield replace(one, weight=one.weight - 50, means=f"{one.means} (it serves now)")

@@ -19,8 +19,29 @@ INTERVALS = {"qwen35": 4, "qwen35moe": 4, "qwen3next": 4}
 PATTERNS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "cohere2": 4, "gpt-oss": 2}
 # Keys of config.json by which layers differ in what a token takes, or take it in another form.
 KV_APART = {"kv_lora_rank", "global_head_dim"}
-# What it calls layers that keep all tokens, a window of them, and none (transformers, layer_types).
+# What it calls layers that keep all tokens, a window of them, and none (transformers, layer_types). Other words for the
+# same are of Granite 4, Nemotron-H, Falcon-H1, Bamba and LFM2.
 FULL, WINDOWED, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+NAMES = {
+    FULL: FULL,
+    "attention": FULL,
+    WINDOWED: WINDOWED,
+    LINEAR: LINEAR,
+    "mamba": LINEAR,
+    "mamba2": LINEAR,
+    "conv": LINEAR,
+}
+# Letters of `hybrid_override_pattern`: Mamba, attention, and blocks without either (transformers, NemotronHConfig).
+LETTERS = {"M": LINEAR, "*": FULL, "-": "", "E": ""}
+# Keys whose presence tells of layers that keep a state in place of tokens, whatever their names.
+STATEFUL = (
+    "mamba_num_heads",
+    "mamba_d_state",
+    "ssm_state_size",
+    "mamba_n_heads",
+    "linear_num_value_heads",
+    "conv_L_cache",
+)
 
 
 def cache(layers: Sequence[tuple[int, int, bool]], window: int) -> Cache | None:
@@ -133,25 +154,46 @@ def of_config(text: Mapping[str, Any], layers: int, kv_heads: int, head_size: in
     """
     if not (0 < layers <= MOST_LAYERS and kv_heads and head_size) or KV_APART & text.keys():
         return None
-    kinds = text.get("layer_types")
+    kinds = layer_kinds(text, layers)
+    if kinds is None:
+        return None
+    window = text.get("sliding_window")
+    size = window if type(window) is int and window > 0 else 0
+    each = kv_heads * head_size
+    kept = [(each, each, kind == WINDOWED) for kind in kinds if kind in (FULL, WINDOWED)]
+    return None if any(windowed for *_, windowed in kept) and not size else cache(kept, size)
+
+
+def layer_kinds(text: Mapping[str, Any], layers: int) -> list[str] | None:
+    """The kind of each layer by a config.json: FULL, WINDOWED, LINEAR, or "" for a layer without attention.
+
+    Returns:
+        None where that is not known: an unknown word, another number of layers, or a sign of layers that keep a state.
+    """
+    listed = text.get("layer_types") or text.get("layers_block_type")
+    pattern = text.get("hybrid_override_pattern")
     every = text.get("full_attention_interval")
-    if isinstance(kinds, list) and len(kinds) == layers:
-        if not all(one in (FULL, WINDOWED, LINEAR) for one in kinds):
-            return None
+    if isinstance(listed, list):
+        kinds = [NAMES.get(one) if isinstance(one, str) else None for one in listed]
+    elif isinstance(pattern, str):
+        kinds = [LETTERS.get(letter) for letter in pattern]
     elif type(every) is int and every > 0:
         kinds = [FULL if (at + 1) % every == 0 else LINEAR for at in range(layers)]
     elif not text.get("sliding_window") and not any("mamba" in key or "linear" in key for key in text):
         kinds = [FULL] * layers
     else:
         return None
-    window = text.get("sliding_window")
-    size = window if type(window) is int and window > 0 else 0
-    each = kv_heads * head_size
-    kept = [(each, each, kind == WINDOWED) for kind in kinds if kind != LINEAR]
-    return None if any(windowed for *_, windowed in kept) and not size else cache(kept, size)
+    return [one for one in kinds if one is not None] if len(kinds) == layers and None not in kinds else None
 
 
 def is_hybrid(text: Mapping[str, Any]) -> bool:
-    """Whether a config.json says of the language model that some layers are linear attention."""
-    kinds, every = text.get("layer_types"), text.get("full_attention_interval")
-    return (isinstance(kinds, list) and LINEAR in kinds) or (type(every) is int and every > 1)
+    """Whether a config.json says of the language model that some layers keep a state in place of tokens."""
+    listed = text.get("layer_types") or text.get("layers_block_type")
+    names = {NAMES.get(one) for one in listed if isinstance(one, str)} if isinstance(listed, list) else set()
+    pattern, every = text.get("hybrid_override_pattern"), text.get("full_attention_interval")
+    return (
+        LINEAR in names
+        or (isinstance(pattern, str) and "M" in pattern)
+        or (type(every) is int and every > 1)
+        or any(text.get(key) for key in STATEFUL)
+    )

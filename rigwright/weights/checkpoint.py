@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -19,6 +19,7 @@ WEIGHTS = ".safetensors"
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.safetensors")
 # What the same weights are called in the publisher's own format, where a folder has both (Mistral's).
 OTHER_FORMAT = "consolidated"
+PARAMS = "params.json"  # the config.json of that format
 # Files of which each is a tokenizer's vocabulary: of tokenizers, of sentencepiece, of tiktoken and of Mistral.
 TOKENIZERS = ("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model", "tiktoken.model", "tekken.json")
 # Where a model of several kinds of input has what is its language model's, each inside of what was found by the last
@@ -107,7 +108,7 @@ def checkpoint(rows: Sequence[Artefact], *, tokenizer: bool = True) -> Checkpoin
     wrong = []
     config: dict[str, Any] = {}
     try:
-        config = _config(by_path.get(CONFIG))
+        config = _config(by_path.get(CONFIG), by_path)
     except Missing as error:
         wrong.append(str(error))
     if tokenizer and not any(path in TOKENIZERS or path.endswith(".tiktoken") for path in by_path):
@@ -183,8 +184,13 @@ def listed(names: Sequence[str], count: int | None = None) -> str:
     return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
-def _config(row: Artefact | None) -> dict[str, Any]:
+def _config(row: Artefact | None, paths: Collection[str]) -> dict[str, Any]:
     if row is None:
+        if PARAMS in paths:
+            raise Missing(
+                f"the repository is in Mistral's own format ({PARAMS}, {OTHER_FORMAT}*), which has no {CONFIG}: use a "
+                "repository in Hugging Face's format"
+            )
         raise Missing(f"no {CONFIG} is locked: include it")
     if row.size > TEXT:
         raise Missing(f"{CONFIG} has {row.size} bytes: at most {TEXT} can be locked")

@@ -18,7 +18,7 @@ from rigwright.engines.image.install import patching
 from rigwright.engines.kind import Job
 from rigwright.engines.llama_cpp.build import Build, build, compiling
 from rigwright.engines.log import faults
-from rigwright.engines.vllm.told import CAUSES
+from rigwright.engines.vllm.log_patterns import CAUSES
 from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given, host_keys

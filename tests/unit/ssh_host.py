@@ -43,6 +43,10 @@ class Channel:
         self.host.sent += len(part)
         return len(part)
 
+    def sendall(self, data: bytes) -> None:
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
     def shutdown_write(self) -> None:
         self.process.stdin.close()
 

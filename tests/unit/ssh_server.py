@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -80,6 +81,10 @@ def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
             process.terminate()
 
 
+# As roles/login_shell.py has it.
+SCRIPT = re.compile(rb"sh -c 'eval \"\$\(dd bs=([0-9]+) count=1 ")
+
+
 class Server(paramiko.ServerInterface):
     """One connection, let in with any key."""
 
@@ -107,11 +112,18 @@ class Server(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
-        (self.told / f"{len(list(self.told.iterdir())):04}").write_bytes(command)
-        self.accepted = threading.Thread(target=self.run, args=(channel, command), daemon=True)
+        note = self.told / f"{len(list(self.told.iterdir())):04}"
+        note.write_bytes(command)
+        self.accepted = threading.Thread(target=self.run, args=(channel, command, note), daemon=True)
         return True
 
-    def run(self, channel: Any, command: bytes) -> None:
+    def run(self, channel: Any, command: bytes, note: Path) -> None:
+        if first := SCRIPT.match(command):
+            # a script that comes on standard input is what was told
+            command = b""
+            while len(command) < int(first[1]) and (part := channel.recv(int(first[1]) - len(command))):
+                command += part
+            note.write_bytes(command)
         # a job of ours is told what to do
         listens = b"systemd-run" in command
         quiet = {"stdin": subprocess.PIPE if listens else subprocess.DEVNULL}

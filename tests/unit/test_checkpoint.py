@@ -12,7 +12,7 @@ from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from rigwright.weights.checkpoint import checkpoint
 from tests.unit import checkpoints
-from tests.unit.checkpoints import TOKENIZER, WHOLE, row, rows
+from tests.unit.checkpoints import LLAMA, TOKENIZER, WHOLE, row, rows
 
 # heads, kv_heads, layers, head_size, vocabulary, dtype, quantization, max_positions, experts
 FACTS: dict[str, tuple[dict[str, Any], tuple[object, ...]]] = {
@@ -160,8 +160,8 @@ def test_a_config_that_says_nothing_is_refused(content: str | None, said: str) -
 
 
 def test_a_config_that_is_larger_than_a_lock_takes_is_refused_for_that() -> None:
-    with pytest.raises(Missing, match=r"config\.json has 65537 bytes: at most 65536 can be locked"):
-        checkpoint([row("config.json", size=65537), *rows(WHOLE[1:])])
+    with pytest.raises(Missing, match=r"config\.json has 4194305 bytes: at most 4194304 can be locked"):
+        checkpoint([row("config.json", size=4194305), *rows(WHOLE[1:])])
 
 
 def test_a_draft_model_does_with_the_tokenizer_of_its_big_one() -> None:
@@ -218,3 +218,27 @@ def test_names_that_ask_for_more_parts_than_can_be_listed_cost_nothing() -> None
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 100 << 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "hybrid", "known"),
+    [
+        ({"hybrid_override_pattern": "MEMEM*EM" * 2}, True, True),
+        ({"layer_types": ["mamba"] * 15 + ["attention"]}, True, True),
+        ({"layers_block_type": ["mamba2"] * 14 + ["attention"] * 2}, True, True),
+        ({"layer_types": ["conv"] * 8 + ["full_attention"] * 8}, True, True),
+        ({"layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 4}, False, False),
+        ({"layer_types": ["full_attention"] * 7}, False, False),
+        ({"hybrid_override_pattern": "MX" * 8}, True, False),
+        ({"mamba_num_heads": 64}, True, False),
+        ({}, False, True),
+    ],
+)
+def test_kinds_of_layers_are_read_as_families_write_them(changes: dict[str, Any], hybrid: bool, known: bool) -> None:
+    found = checkpoint(rows(config=LLAMA | changes))
+    assert (found.hybrid, found.cache is not None) == (hybrid, known)
+
+
+def test_a_repository_in_mistrals_format_is_named_as_such() -> None:
+    with pytest.raises(Missing, match=r"in Mistral's own format \(params\.json"):
+        checkpoint([row("params.json"), row("tekken.json"), row("consolidated.safetensors")])

@@ -174,7 +174,7 @@ def test_weights_that_are_not_given(world: HubWorld) -> None:
 
 
 def test_a_config_that_is_larger_than_a_lock_takes_is_locked_without_its_text(world: HubWorld) -> None:
-    world.hub.repository(NAME, {**WHOLE, "config.json": json.dumps(QWEN3 | {"more": "x" * (64 << 10)}).encode()})
+    world.hub.repository(NAME, {**WHOLE, "config.json": json.dumps(QWEN3 | {"more": "x" * (4 << 20)}).encode()})
     world.locked()
     assert world.rows["config.json"].text is None
 

@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 from rigwright.engines import kinds
-from rigwright.engines.log import symptom
 from rigwright.engines.metrics import Metrics
 from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.health import FATAL_XIDS
 from rigwright.operate.diagnose import KERNEL, diagnosed, names, of_kernel, of_log, xids
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.operate.health import CardUse, Health
+
+
+def command(verb: str, *words: str) -> str:
+    """A command line as `diagnosed` makes it for a host."""
+    return " ".join(["rigwright", verb, "rig.py", *words])
+
 
 VLLM, LLAMA, IMAGE = (kinds()[name].causes for name in ("vllm", "llama.cpp", "image"))
 # Lines as engines, CUDA and the kernel write them, with what is to be said of each.
@@ -33,7 +38,7 @@ VLLM_LINES = [
     ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "upgrade it"),
     ("CUDA error 804: forward compatibility was attempted on non supported HW", "too old"),
     ("CUDA error: no kernel image is available for execution on the device", "machine code"),
-    ("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist", "compiler"),
+    ("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist", "nvcc is missing"),
     ("INFO [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds.", "a worker hangs"),
     ("INFO [pynccl.py:113] vLLM is using nccl==2.28.9", 'NCCL_P2P_DISABLE to "1"'),
     ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "PIECEWISE"),
@@ -76,45 +81,37 @@ OOM = "Memory cgroup out of memory: Killed process 4711 (llama-server) total-vm:
 
 @pytest.mark.parametrize(("line", "words"), VLLM_LINES)
 def test_every_line_of_vllm_that_is_known_to_betray_something_does(line: str, words: str) -> None:
-    (one,) = of_log(["starting", line], VLLM, "chat", "logs")
+    (one,) = of_log(["starting", line], VLLM, "chat", command)
     assert words in f"{one.means} {one.cure}"
     assert one.evidence in line
-    assert [each.id for each in of_log([line], IMAGE, "chat", "logs")] == [one.id]
+    assert [each.id for each in of_log([line], IMAGE, "chat", command)] == [one.id]
 
 
 @pytest.mark.parametrize(("line", "words"), LLAMA_LINES)
 def test_every_line_of_llama_cpp_that_is_known_to_betray_something_does(line: str, words: str) -> None:
-    (one,) = of_log([line, "after it"], LLAMA, "chat", "logs")
+    (one,) = of_log([line, "after it"], LLAMA, "chat", command)
     assert words in one.means
-
-
-def test_no_cause_is_without_a_line() -> None:
-    said = [line for line, _ in (*VLLM_LINES, *LLAMA_LINES)] + HARMLESS
-    podman = [cause for cause in IMAGE if cause not in VLLM]
-    lacking = [one.said for one in {*VLLM, *LLAMA} - {*podman} if not any(one.said in line for line in said)]
-    assert lacking == []
 
 
 @pytest.mark.parametrize("causes", [VLLM, LLAMA, IMAGE], ids=["vllm", "llama.cpp", "image"])
 def test_harmless_lines_stay_silent(causes: tuple[object, ...]) -> None:
-    assert list(of_log(HARMLESS, causes, "chat", "logs")) == []  # type: ignore[arg-type]
-    assert list(of_kernel(HARMLESS, "580.1")) == []
+    assert list(of_log(HARMLESS, causes, "chat", command)) == []  # type: ignore[arg-type]
+    assert list(of_kernel(HARMLESS, "580.1", command)) == []
 
 
 def test_what_counts_only_at_the_end_is_silent_where_something_came_after_it() -> None:
-    assert list(of_log(["vLLM is using nccl==2.28.9", "Application startup complete."], VLLM, "chat", "")) == []
-    assert len(list(of_log(["vLLM is using nccl==2.28.9", ""], VLLM, "chat", ""))) == 1
+    assert list(of_log(["vLLM is using nccl==2.28.9", "Application startup complete."], VLLM, "chat", command)) == []
+    assert len(list(of_log(["vLLM is using nccl==2.28.9", ""], VLLM, "chat", command))) == 1
 
 
 def test_names_of_symptoms_are_one_each() -> None:
     every = {cause for kind in kinds().values() for cause in kind.causes}
-    names = [symptom(cause) for cause in every]
+    names = [cause.id for cause in every]
     assert len({*names}) == len(names)
-    assert symptom(next(one for one in VLLM if "out of memory" in one.said)) == "cuda-out-of-memory"
 
 
 def kernel(*lines: str, driver: str = "580.1") -> list[Diagnosis]:
-    return list(of_kernel(lines, driver))
+    return list(of_kernel(lines, driver, command))
 
 
 def test_an_xid_of_a_card_is_said_with_what_to_do() -> None:
@@ -173,7 +170,7 @@ def test_the_likeliest_cause_comes_first_and_each_once() -> None:
     told = diagnosed(found, {"chat": VLLM})
     assert [one.id for one in told] == ["xid-79", "cuda-out-of-memory", "state-failed", "S06", "xid-13"]
     assert told[1].times == 2
-    assert told[2].cure == "rigwright logs rig.py --limit box1 --instance chat"
+    assert told[2].cure == "rigwright logs rig.py --instance chat --limit box1"
     assert all(one.evidence and one.cure and one.means for one in told)
 
 
@@ -248,7 +245,7 @@ def test_a_log_is_judged_by_what_is_so_now() -> None:
 )
 def test_what_the_kernel_says_of_cards_is_told(line: str, name: str, words: str) -> None:
     (one,) = kernel(line, line)
-    assert (one.id, one.times, words in one.cure) == (name, 2, True)
+    assert (one.id, one.times, words in one.means) == (name, 2, True)
     assert name in names()
     assert re.search(KERNEL, line)
 
@@ -264,15 +261,15 @@ def test_a_log_is_replayed_from_a_file(tmp_path: Path) -> None:
     done = diagnose(log, "--json")
     assert done.returncode == 1, done.stderr
     (host,) = json.loads(done.stdout)
-    assert [one["id"] for one in host["causes"]] == [
+    assert {one["id"] for one in host["causes"]} == {
         "out-of-memory",
         "cuda-out-of-memory",
         "cudamalloc-failed-out-of-memory",
-    ]
+    }
     assert "verysecret" not in done.stdout
     said = diagnose(log).stdout.splitlines()
     assert said[0].startswith(f"{log}: 1. the kernel ended llama-server")
-    assert said[2].startswith("    fix: ")
+    assert not [line for line in said if "INVENTORY" in line or line.rstrip().endswith("--instance")]
     log.write_text("\n".join(HARMLESS))
     quiet = diagnose(log)
-    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: no known problem found\n")
+    assert (quiet.returncode, quiet.stdout) == (0, f"{log}: no problem found\n")

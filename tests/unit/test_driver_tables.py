@@ -35,6 +35,8 @@ def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_
         ("10de:2b87", "Blackwell"),
         ("10de:2c05", "Blackwell"),
         ("10de:17c8", "Maxwell"),
+        ("10de:128b", "Kepler or older"),
+        ("10de:06cd", "Kepler or older"),
         ("10de:ffff", "an unknown generation"),
     ],
 )
@@ -42,8 +44,9 @@ def test_a_card_is_known_by_its_number(pci_id: str, name: str) -> None:
     assert tables(ROOT).of_device(pci_id).name == name
 
 
-def test_what_nobody_knows_runs_with_open_modules_alone() -> None:
-    assert tables(ROOT).of_device("10de:ffff").flavours == tables(ROOT).of_capability("13.0").flavours == ("open",)
+def test_a_newer_capability_needs_open_modules_and_an_unknown_device_is_not_guessed() -> None:
+    assert tables(ROOT).of_capability("13.0").flavours == ("open",)
+    assert tables(ROOT).of_device("10de:ffff").flavours == tables(ROOT).of_capability("4.0").flavours == ()
 
 
 def test_every_supported_system_has_a_driver() -> None:

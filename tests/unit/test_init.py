@@ -229,6 +229,27 @@ def test_a_port_that_an_instance_of_ours_has_can_be_asked_for(init: Init, monkey
     assert init("root@box", "--port", "8020").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"os_id": "fedora", "os_version": "43"}, "fedora 43 is not supported: install one of debian 12"),
+        ({"os_id": "debian", "os_version": "11"}, "debian 11 is not supported"),
+        ({"os_id": "arch", "os_version": ""}, "arch is not supported"),
+        ({"kernel": "6.6.87.2-microsoft-standard-WSL2"}, "Windows Subsystem for Linux"),
+    ],
+)
+def test_a_system_that_cannot_become_a_rig_is_refused_before_a_file_is_written(
+    init: Init, box: Box, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], words: str
+) -> None:
+    found = replace(capture("lab"), **changes)  # type: ignore[arg-type]
+    monkeypatch.setattr(roles.survey, "look", lambda *given, **options: found)
+    monkeypatch.setattr(roles.contact, "meet", known)
+    done = init("root@box")
+    assert done.exit_code == 2
+    assert words in done.output
+    assert not (box.folder / "box.py").exists()
+
+
 @pytest.mark.usefixtures("looked")
 def test_what_was_found_is_shown(init: Init) -> None:
     shown = " ".join(init("root@box").output.split())

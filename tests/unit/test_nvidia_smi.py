@@ -7,7 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.cards.smi import APPS, FIELDS, GPUS, RECOVERY, App, Gpu, apps, bus_address, gpus, recovery
+from rigwright.nvidia.cards.smi import (
+    APPS,
+    FIELDS,
+    GPUS,
+    RECOVERY,
+    App,
+    Gpu,
+    apps,
+    bus_address,
+    gpus,
+    recovery,
+    those_that_answer,
+)
 from tests.unit.nvidia_host import SEEN
 
 UUIDS = tuple(f"GPU-0000000{n}-0000-0000-0000-000000000000" for n in (0, 1))
@@ -82,6 +94,33 @@ def test_a_driver_that_does_not_know_the_recovery_action_has_none() -> None:
     assert recovery(2, "", said) == {}
 
 
+INFOROM = "WARNING: infoROM is corrupted at gpu 0000:01:00.0"
+UNABLE = "Unable to determine the device handle for GPU0000:02:00.0: Unknown Error"
+
+
+@pytest.mark.parametrize(
+    ("status", "line"), [(14, INFOROM), (0, INFOROM), (15, LOST), (255, UNABLE)], ids=["14", "0", "lost", "unable"]
+)
+@pytest.mark.parametrize("place", ["before", "after", "stderr"])
+def test_a_warning_leaves_the_rows_readable_and_is_shown(status: int, line: str, place: str) -> None:
+    def answered(row: str) -> tuple[int, str, str]:
+        out = {"before": f"{line}\n{row}\n", "after": f"{row}\n{line}\n", "stderr": f"{row}\n"}[place]
+        return status, out, line if place == "stderr" else ""
+
+    found, warning = those_that_answer(*answered(ROW))
+    assert (len(found), warning) == (1, f"nvidia-smi reports: {line}")
+    assert gpus(*answered(ROW)) == found
+    assert len(apps(*answered("812, 00000000:01:00.0, 22000"))) == 1
+    assert recovery(*answered("00000000:01:00.0, None")) == {"0000:01:00.0": "None"}
+
+
+def test_a_sick_card_leaves_the_others_readable() -> None:
+    sick = ROW.replace("580.159.04", "[GPU requires reset]")
+    found, warning = those_that_answer(0, f"{sick}\n{ROW}\n")
+    assert len(found) == 1
+    assert "GPU requires reset" in warning
+
+
 @pytest.mark.parametrize("read", [gpus, recovery, apps])
 @pytest.mark.parametrize(
     ("status", "stdout", "stderr", "sentence"),
@@ -98,7 +137,6 @@ def test_a_driver_that_does_not_know_the_recovery_action_has_none() -> None:
             "",
             "nvidia-smi reports: Failed to initialize NVML: GPU access blocked by the operating system",
         ),
-        (15, f"{ROW}\n{LOST}\n", "", f"nvidia-smi reports: {LOST}"),
         (15, f"{LOST}\n", "", f"nvidia-smi reports: {LOST}"),
         (0, f"{LOST}\n", "", f"nvidia-smi reports: {LOST}"),
         (9, "", "\nno driver\n", "nvidia-smi reports: no driver"),

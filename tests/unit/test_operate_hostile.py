@@ -31,6 +31,7 @@ from rigwright.operate.verify import CHECKS, Finding, Seen, judged
 from tests.unit.samples import instance
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
+from tests.unit.test_diagnose import LLAMA_LINES, VLLM_LINES
 
 ODD: tuple[object, ...] = (
     *(None, True, 0, -1, 1 << 70, 0.5, float("inf"), float("nan"), "", "a", "\ud800", "\x9b2J", "9" * 5000),
@@ -137,14 +138,14 @@ CANARY = "canary;id"
 
 def test_no_cure_has_a_word_of_a_log() -> None:
     causes = {name: kind.causes for name, kind in kinds().items()}
-    said = [one.said for each in causes.values() for one in each]
+    lines = [line for line, _ in (*VLLM_LINES, *LLAMA_LINES)]
     kernel = [
         f"NVRM: Xid (PCI:0000:01:00): 79, pid=1, name={CANARY}, {CANARY}",
         f"NVRM: Xid (PCI:0000:01:00): 99999, {CANARY}",
         f"NVRM: Xid (PCI:{CANARY}): 79, a",
         f"Out of memory: Killed process 1 ({CANARY}) a",
     ]
-    logs = {name: [f"{CANARY} {one} {CANARY}" for one in said] for name in causes}
+    logs = {name: [f"{CANARY} {one} {CANARY}" for one in lines] for name in causes}
     found = diagnosed(Evidence("rig.py", "box", logs=logs, kernel=kernel, driver=CANARY), causes)
     assert len(found) > 40
     assert any(CANARY in one.evidence for one in found)

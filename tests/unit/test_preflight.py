@@ -14,7 +14,8 @@ from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.host.basics import Listener
 from rigwright.host.facts import Account, HostFacts
-from rigwright.host.preflight import SUPPORTED, refusals, warnings
+from rigwright.host.preflight import refusals, warnings
+from rigwright.host.systems import SUPPORTED
 from rigwright.supply.bundle import Bundle
 from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig
 from tests.unit.states import comes_to

@@ -22,8 +22,7 @@ from cli import main
 from cli import report as verb
 from rigwright.baseline import book
 from rigwright.baseline.run import Series
-from rigwright.engines.log import symptom
-from rigwright.engines.vllm import told
+from rigwright.engines.vllm import log_patterns
 from rigwright.operate import health as judging
 from rigwright.operate.health import Look
 from rigwright.report import page
@@ -122,7 +121,7 @@ def telling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Telling:
         rig(one), name="box1", inventory=str(inventory), cards=(mine, mine), proxy=f"http://{CANARY}@{ADDRESS}"
     )
     lines = [f"{CANARY} prompt {ADDRESS}", f"Cannot use FA version 2 because {CANARY}", "harmless"] * 2
-    lines += [f"{told.CAUSES[0].said} {CANARY}"]
+    lines += [f"{log_patterns.CAUSES[0].pattern} {CANARY}"]
     lines += [f"NVRM: Xid (PCI:0000:65:00): {code}, {CANARY} {ADDRESS}" for code in (79, 987)]
     fingerprint = FINGERPRINT.model_copy(
         update={"cards": (CANARY,), "driver": "580.95.05", "variant": f"vllm/{CANARY}", "lock": "cd" * 32}
@@ -173,10 +172,10 @@ def test_what_helps_is_on_the_page(telling: Telling) -> None:
         "driver 580.95.05, power limit 280 W, 16 lanes.",
         "| narrative decode | 70.5 | 70.5 | unjudged |",
         "- log, 2 times: harmless: cards below compute capability 8.0 need another backend",
-        f"- log, 1 times: likely cause: {told.CAUSES[0].means}",
+        f"- log, 1 times: likely cause: {log_patterns.CAUSES[0].means}",
         "- xid-79: the box, 1 times",
         "- cards-silent: the box, 1 times",
-        f"- {symptom(told.CAUSES[0])}: instance 1, 1 times",
+        f"- {log_patterns.CAUSES[0].id}: instance 1, 1 times",
     ):
         assert line in said, line
 

@@ -141,7 +141,7 @@ def test_a_host_that_never_takes_a_command_is_given_up(monkeypatch: pytest.Monke
 
     nothing = dict.fromkeys(("settimeout", "set_combine_stderr"), lambda *_: None)
     channel = SimpleNamespace(exec_command=taken, close=closed.set, **nothing)
-    opened = SimpleNamespace(open_session=lambda timeout: channel)
+    opened = SimpleNamespace(open_session=lambda: channel)
     target = SimpleNamespace(data={}, connector=SimpleNamespace(client=SimpleNamespace(get_transport=lambda: opened)))
     with pytest.raises(Gone, match="Channel closed"):
         root.run(target, "true")

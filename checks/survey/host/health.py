@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -66,7 +67,7 @@ def state(rows: dict[str, str]) -> dict[str, object]:
 
 
 def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
-    """The last lines of a unit's last start that have one of these in them."""
+    """The last lines of a unit's last start that match one of these regular expressions."""
     run = rows.get("InvocationID", "")
     if not (run and patterns):
         return []
@@ -75,7 +76,8 @@ def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
         said = common.run(*words, limit=0.7, status=True)
     except (RuntimeError, OSError, subprocess.TimeoutExpired):
         return []
-    fitting = [common.masked(line)[:LENGTH] for line in common.lines(said) if any(one in line for one in patterns)]
+    known = re.compile("|".join(f"(?:{one})" for one in patterns))
+    fitting = [common.masked(line)[:LENGTH] for line in common.lines(said) if known.search(line)]
     return list(dict.fromkeys(fitting))[-KEPT:]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -44,15 +45,21 @@ INSIDE = _Inside()
 # What podman says, and crun by it.
 CAUSES = (
     Cause(
+        "unresolvable-cdi-devices",
         "unresolvable CDI devices",
         f"{SPEC} does not list its cards: see `journalctl -u {REFRESH_UNIT}`, and re-run deploy to regenerate it",
         check="C05",
     ),
     Cause(
-        "failed to stat CDI host device", f"{SPEC} is for another driver: re-run deploy to regenerate it", check="C05"
+        "failed-to-stat-cdi-host-device",
+        "failed to stat CDI host device",
+        f"{SPEC} is for another driver: re-run deploy to regenerate it",
+        check="C05",
     ),
     Cause(
-        f"waits for {SPEC}", f"it does not exist because the cards do not respond: see `journalctl -u {REFRESH_UNIT}`"
+        "waits-for-cdi-spec",
+        f"waits for {re.escape(SPEC)}",
+        f"it does not exist because the cards do not respond: see `journalctl -u {REFRESH_UNIT}`",
     ),
 )
 
@@ -66,7 +73,7 @@ class Image(InstallingKind):
     packages = ("crun", "podman", "skopeo")
     pieces = "layers"
     contained_by = "podman"
-    causes = (*INSIDE.causes, *CAUSES)
+    causes = (*CAUSES, *INSIDE.causes)
     marks = INSIDE.marks
     judges_names = INSIDE.judges_names
     salts_prompts = INSIDE.salts_prompts

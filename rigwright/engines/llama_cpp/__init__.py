@@ -17,7 +17,7 @@ from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
-from rigwright.engines.llama_cpp import able, build, command, flags, model, reserved, told
+from rigwright.engines.llama_cpp import able, build, command, flags, log_patterns, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.engines.metrics import Names
 from rigwright.patches.keys import LLAMA_CPP
@@ -38,7 +38,8 @@ class LlamaCpp(InstallingKind):
     program = "llama-server"
     pieces = "source"
     needs_toolkit = True
-    causes = told.CAUSES
+    causes = log_patterns.CAUSES
+    log_marker = log_patterns.MARKER
     counts = told.COUNTS
 
     def rules(self) -> tuple[Rule, ...]:

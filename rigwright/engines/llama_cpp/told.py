@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from rigwright.engines.log import OF_CUDA, Cause
 from rigwright.engines.metrics import Names
 
-CAUSES = (
-    *OF_CUDA,
-    Cause("cudaMalloc failed: out of memory", "model and context do not fit in free card memory: lower context"),
-    Cause("failed to allocate buffer for kv cache", "the context does not fit in free card memory: lower context"),
-    Cause("invalid magic characters", "the file is not a GGUF, or is damaged", check="W06"),
-    Cause("unknown model architecture", "this llama.cpp is older than the model: use a newer engine"),
-    Cause("error: invalid argument:", "this llama-server has no such option: its version differs from the one checked"),
-    Cause("quantized V cache", 'a quantised V cache needs flash attention: flash_attention = "on"'),
-    Cause("SPLIT_MODE_TENSOR not implemented", 'not supported for this model: use split_mode = "layer"'),
-    Cause("failed to mlock", "not all weights are locked in RAM, but all are served", harmless=True),
-)
 # Of the KV cache it says nothing. Calls of llama_decode() are counted without those of a draft, and tokens once their
 # request has ended.
 COUNTS = Names(

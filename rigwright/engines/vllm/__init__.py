@@ -20,7 +20,19 @@ from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Names
 from rigwright.engines.offline import Offline, Wanted
-from rigwright.engines.vllm import able, command, judge, launched, model, offline, reserved, rules, snapshot, told
+from rigwright.engines.vllm import (
+    able,
+    command,
+    judge,
+    launched,
+    log_patterns,
+    model,
+    offline,
+    reserved,
+    rules,
+    snapshot,
+    told,
+)
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
@@ -41,7 +53,8 @@ class Vllm(Kind):
     # Triton compiles for the card at the first request, with the system's compiler
     packages = ("g++",)
 
-    causes = told.CAUSES
+    causes = log_patterns.CAUSES
+    log_marker = log_patterns.MARKER
     counts = told.COUNTS
     marks = told.MARKS
     judges_names = True

@@ -5,58 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rigwright.engines.log import OF_CUDA, Begun, Cause
+from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Names
 
 MARKS = (" KV cache size: ", " attention backend", "Model loading took ", "init engine (profile")
-# Each is a part of a message of vLLM's, torch's or the driver's.
-CAUSES = (
-    Cause(
-        "is less than desired GPU memory utilization",
-        "something else uses the card's memory: see nvidia-smi, or lower gpu_memory_utilization",
-        check="N04",
-    ),
-    Cause(
-        "KV cache is needed, which is larger than the available KV cache memory",
-        "max_model_len does not fit next to the weights: lower it, or raise gpu_memory_utilization",
-    ),
-    Cause("No available memory for the cache blocks", "the weights leave no space: raise gpu_memory_utilization"),
-    Cause("CUDA out of memory", "lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens"),
-    Cause("Failed to infer device type", "no driver responds: see nvidia-smi", check="N02"),
-    *OF_CUDA,
-    Cause("Could not find nvcc", "FlashInfer has no compiler: re-run deploy, which installs the toolkit", check="K01"),
-    Cause("No available shared memory broadcast block found", "a worker hangs: too little memory for the weights?"),
-    Cause("vLLM is using nccl", 'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"', last=True),
-    Cause(
-        "an illegal memory access was encountered",
-        'a kernel failed: compilation_config = {cudagraph_mode = "PIECEWISE"} is known to help',
-    ),
-    # whatever it guesses ahead is thrown away; 1 is what comes without
-    Cause(
-        "Mean acceptance length: 1.00",
-        "the draft model or MTP layers are not loaded, or their patch is missing",
-        check="V04",
-    ),
-    Cause("unrecognized arguments:", "this vLLM has no such option: its version differs from the one checked"),
-    Cause("Concurrent Partial Prefill is not supported", "remove max_num_partial_prefills and related options"),
-    Cause(
-        "Bfloat16 is only supported on GPUs", 'cards below compute capability 8.0 do not support it: use dtype = "half"'
-    ),
-    Cause("is not compatible with the current PyTorch installation", "its torch has no machine code for these cards"),
-    Cause("invalid literal for int() with base 10: 'GPU-", "this vLLM accepts card indexes, not UUIDs"),
-    Cause("NCCL error: ", 'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"'),
-    Cause("Failed to find C compiler", "the kernel compiler finds no gcc: re-run deploy, which installs it"),
-    Cause(
-        "No such file or directory: 'ninja'",
-        "its environment's programs are not on PATH: re-run deploy, which rewrites the unit",
-    ),
-    Cause("Cannot find any model weights with", "files of the model are missing", check="W06"),
-    Cause("Address already in use", "another program uses its port: see `ss -ltnp`"),
-    Cause("Custom allreduce is disabled because", "cards communicate through NCCL instead", harmless=True),
-    Cause("Support for Transformers v4 is deprecated", "this vLLM version still supports it", harmless=True),
-    Cause("Cannot use FA version 2", "cards below compute capability 8.0 need another backend", harmless=True),
-    Cause("Unknown vLLM environment variable detected", "this version does not use it", harmless=True),
-)
 # v1/metrics/loggers.py and v1/spec_decode/metrics.py
 COUNTS = Names(
     progress=("vllm:iteration_tokens_total_count",),

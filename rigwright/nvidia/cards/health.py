@@ -27,7 +27,10 @@ FATAL_XIDS = {
     154: "it needs a reset or a reboot",
 }
 XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): ([0-9]+)(.*)", re.IGNORECASE
+    # a partition of a card has its numbers behind the address (kernel-open: nvErrorLog2_va)
+    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: GPU-I:[0-9]+)?(?: GPU-CI:[0-9]+)?\): "
+    r"([0-9]+)(.*)",
+    re.IGNORECASE,
 )
 # What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
 # let a card have, and the driver of a card that does not start
@@ -54,7 +57,7 @@ def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differe
 
 
 def trouble(
-    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str]
+    rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str], warning: str = ""
 ) -> list[Difference]:
     """N06: nothing says that a card is broken.
 
@@ -64,8 +67,9 @@ def trouble(
         gpus: The cards.
         recovery: What each says has to be done with it; one that is not there does not say.
         log: What the driver has told the kernel's log since boot, as far as that can be read.
+        warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
-    found = []
+    found = [Difference("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
     for number, gpu in declared(rig, facts, gpus):
         if gpu.uncorrected:
             found.append(

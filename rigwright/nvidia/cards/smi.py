@@ -44,6 +44,9 @@ UNKNOWN_FIELD = "is not a valid field to query"
 NO_DEVICES = "No devices were found"
 # timeout's own status, and the one of a command that only SIGKILL could end (coreutils manual)
 TIMED_OUT = (124, 137)
+WARNED = 14
+"""Exit status of an answer with a warning: NVML_ERROR_CORRUPTED_INFOROM (nvml.h)."""
+WARNING = "WARNING:"
 # every row begins with a number or an address
 ROW = re.compile(r"[0-9]+,|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:")
 NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
@@ -102,37 +105,27 @@ def gpus(status: int, stdout: str, stderr: str = "") -> tuple[Gpu, ...]:
     """The cards that answer, in nvidia-smi's order, from what GPUS ended with and printed.
 
     Raises:
-        ValueError: nothing is known of any card, or one of them is sick; a sentence that says why.
+        ValueError: no card answers; a sentence that says why.
     """
-    lines = answer(status, stdout, stderr)
-    if not lines:
-        raise ValueError("nvidia-smi lists no card")
-    return tuple(_gpu(line) for line in lines)
+    return those_that_answer(status, stdout, stderr)[0]
 
 
-def those_that_answer(status: int, stdout: str) -> tuple[tuple[Gpu, ...], str]:
-    """The sound cards of GPUS though others are lost or sick, and what is said of those; empty where nothing is.
+def those_that_answer(status: int, stdout: str, stderr: str = "") -> tuple[tuple[Gpu, ...], str]:
+    """The sound cards of GPUS, and the first warning of nvidia-smi or about a card that is lost or sick; else empty.
 
     Raises:
         ValueError: no card answers; a sentence that says why.
     """
-    rows = [line.strip() for line in stdout.splitlines() if ROW.match(line.strip())]
-    failed = ""
-    try:
-        answer(status, stdout, "")
-    except ValueError as error:
-        if not rows or status in TIMED_OUT:
-            raise
-        failed = str(error)
-    found = []
-    for row in rows:
+    found: list[Gpu] = []
+    lines, warning = rows(status, stdout, stderr)
+    for line in lines:
         try:
-            found.append(_gpu(row))
+            found.append(_gpu(line))
         except ValueError as error:
-            failed = failed or str(error)
+            warning = warning or str(error)
     if not found:
-        raise ValueError(failed or "nvidia-smi lists no card")
-    return tuple(found), failed
+        raise ValueError(warning or "nvidia-smi lists no card")
+    return tuple(found), warning
 
 
 def recovery(status: int, stdout: str, stderr: str = "") -> dict[str, str]:
@@ -146,8 +139,8 @@ def recovery(status: int, stdout: str, stderr: str = "") -> dict[str, str]:
     """
     if status != 0 and UNKNOWN_FIELD in stdout + stderr:
         return {}
-    rows = [fields(line, 2) for line in answer(status, stdout, stderr)]
-    return {bus_address(address): action for address, action in rows if action not in UNSAID}
+    found = [fields(line, 2) for line in rows(status, stdout, stderr)[0]]
+    return {bus_address(address): action for address, action in found if action not in UNSAID}
 
 
 def apps(status: int, stdout: str, stderr: str = "") -> tuple[App, ...]:
@@ -157,7 +150,7 @@ def apps(status: int, stdout: str, stderr: str = "") -> tuple[App, ...]:
         ValueError: nvidia-smi fails; a sentence that says how.
     """
     found = []
-    for line in answer(status, stdout, stderr):
+    for line in rows(status, stdout, stderr)[0]:
         pid, bus, used = fields(line, 3)
         found.append(App(int(pid), bus_address(bus), _count(used, "used_memory", bus)))
     return tuple(found)
@@ -168,8 +161,26 @@ def _spelt(text: str) -> str:
     return text.encode("unicode_escape").decode()
 
 
+def rows(status: int, stdout: str, stderr: str = "") -> tuple[list[str], str]:
+    """The rows that nvidia-smi printed, and the first of its other lines as a sentence; empty if there are none.
+
+    A warning, or a card that is lost, does not make the rows of other cards wrong.
+
+    Raises:
+        ValueError: it printed no row and failed, or printed a line that is no row; a sentence that says why.
+    """
+    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
+    found = [line for line in lines if ROW.match(line)]
+    others = [line.strip() for line in (*lines, *stderr.splitlines()) if line.strip() and not ROW.match(line.strip())]
+    if not found or status in TIMED_OUT:
+        answer(status, stdout, stderr)
+        if lines and not all(line.startswith(WARNING) for line in lines):
+            raise ValueError(f"nvidia-smi reports: {_spelt(lines[0])}")
+    return found, f"nvidia-smi reports: {_spelt(others[0])}" if others else _ended(status)
+
+
 def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
-    """The lines that nvidia-smi printed.
+    """The lines that nvidia-smi printed, without its warnings.
 
     Raises:
         ValueError: it has no answer; a sentence that says why.
@@ -181,13 +192,15 @@ def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
         raise ValueError("nvidia-smi is not installed")
     # a card that is lost ends it after the rows of those before it
     words = [line for line in [*lines, *stderr.splitlines()] if line.strip() and not ROW.match(line)]
-    if status != 0:
-        raise ValueError(
-            f"nvidia-smi reports: {_spelt(words[0].strip())}" if words else f"nvidia-smi ended with status {status}"
-        )
+    if status not in (0, WARNED):
+        raise ValueError(f"nvidia-smi reports: {_spelt(words[0].strip())}" if words else _ended(status))
     if NO_DEVICES in lines:
         raise ValueError(f"nvidia-smi reports: {NO_DEVICES}")
-    return lines
+    return [line for line in lines if not line.startswith(WARNING)]
+
+
+def _ended(status: int) -> str:
+    return f"nvidia-smi ended with status {status}" if status not in (0, WARNED) else ""
 
 
 def fields(line: str, count: int) -> list[str]:

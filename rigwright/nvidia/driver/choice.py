@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.cuda.compilers import numbers, toolkit_refusals
 from rigwright.nvidia.driver.existing import Existing, against, existing, to_remove
-from rigwright.nvidia.driver.found import PERSISTENCE_UNIT, SOURCE, DriverFacts
+from rigwright.nvidia.driver.found import PERSISTENCE_UNIT, SOURCE, DriverFacts, release_key
 from rigwright.nvidia.driver.tables import Offer, Tables
-from rigwright.nvidia.modules.flavour import Seen, flavour_of, names, seen
+from rigwright.nvidia.modules.flavour import Seen, drivable, flavour_of, left_out, names, seen
 from rigwright.nvidia.modules.options import late
 from rigwright.nvidia.packages.following import filled, headers, images, prebuilt
 from rigwright.nvidia.packages.locked import locked
@@ -71,7 +72,7 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
     known = rig.drivers
     cards = seen(rig, facts, known)
     refuse = _surroundings(rig, facts, known, cards)
-    flavour, why = flavour_of(rig, cards, refuse)
+    flavour, why = flavour_of(rig, tuple(card for card in cards if card.generation.flavours), refuse)
     lasts = [card.generation.last_branch for card in cards if card.generation.last_branch is not None]
     last = min(lasts, default=None)
     there = existing(rig, facts)
@@ -86,13 +87,20 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         return Refused(tuple(refuse))
     branch, offer = options[0]
     layout = known.layouts[offer.layout]
-    kernel = facts.metapackage[0]
-    if not kernel:
+    kernel, brought = facts.metapackage
+    if not kernel and not foreign_kernel(facts):
         image = "amd64" if facts.os_id == "debian" else "generic"
         refuse.append(
             f"no kernel metapackage is installed for {facts.kernel}, so modules would not follow kernel updates: "
             f"install linux-image-{image} and boot its kernel"
         )
+    if layout.prebuilt and brought and release_key(facts.newest_kernel) > release_key(brought):
+        following = {name for _, name in facts.kernel_packages}
+        if facts.newest_kernel not in following:
+            refuse.append(
+                f"the boot loader starts kernel {facts.newest_kernel}, which no installed metapackage follows, and the "
+                f"modules are for {brought}: remove that kernel, or install its metapackage"
+            )
     if not layout.prebuilt and facts.secure_boot == "on" and not facts.key_enrolled:
         refuse.append(_console(facts))
     if refuse:
@@ -121,15 +129,50 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         dkms=not layout.prebuilt,
         reboot=_reboot(facts, flavour=flavour, brought=facts.metapackage[1] if layout.prebuilt else ""),
         why=tuple(reasons),
-        warnings=_warnings(facts, cards, branch, dkms=not layout.prebuilt),
+        warnings=_warnings(facts, known, cards, branch, dkms=not layout.prebuilt),
     )
+
+
+# What the release of a kernel tells of its maker, and no distribution's archive builds NVIDIA's modules for.
+FOREIGN_KERNELS = (
+    (r"-pve$", "Proxmox's (its headers are proxmox-default-headers)"),
+    (r"-[0-9]{6}(rc[0-9]+)?-(generic|lowlatency)$", "a mainline build"),
+    (r"microsoft|WSL", "of WSL, where the driver is Windows'"),
+    (r"tegra", "NVIDIA's for Jetson"),
+    (r"raspi|rpi", "a Raspberry Pi's"),
+    (r"xanmod|liquorix|zen|cachyos|surface|t2linux|truenas|unraid|linuxkit|ovh|custom", "a vendor's build"),
+)
+
+
+def foreign_kernel(facts: DriverFacts) -> str:
+    """The maker of the running kernel, where that is not the distribution; else empty."""
+    return next((maker for pattern, maker in FOREIGN_KERNELS if re.search(pattern, facts.kernel, re.IGNORECASE)), "")
 
 
 def _surroundings(rig: Rig, facts: DriverFacts, known: Tables, cards: tuple[Seen, ...]) -> list[str]:
     """What stands in the way of any driver."""
     found = []
+    others = left_out(facts, known)
     if not cards:
-        found.append("no card is declared or on the PCI bus: declare the cards")
+        nothing = "no card is declared or on the PCI bus that a driver could have: declare the cards"
+        found.append("; ".join((nothing, *others)))
+    here = drivable(facts, known)
+    if others and len(here) < len(rig.cards):
+        found.append(
+            f"{len(rig.cards)} cards are declared, and a driver can have {len(here)} of those on the bus: "
+            f"{'; '.join(others)}: unbind them (vfio-pci: remove vfio-pci.ids= from the kernel's command line and "
+            "reboot), or declare the other cards only"
+        )
+    if unsupported := [card for card in cards if not card.generation.flavours]:
+        found.append(
+            f"{names(unsupported)} has no supported driver: branch {known.minimum} and later do not know it; remove "
+            "the card from the inventory"
+        )
+    if maker := foreign_kernel(facts):
+        found.append(
+            f"the running kernel {facts.kernel} is {maker}: no archive has NVIDIA modules for it; boot a kernel of "
+            f"{facts.system}'s archive, or build the driver for it by hand and set driver.managed = False"
+        )
     if facts.architecture != "x86_64":
         found.append(f"the processor is {facts.architecture}: drivers are known only for x86_64")
     systems = sorted({system for offer in known.offers for system in offer.systems})
@@ -255,8 +298,10 @@ def _reboot(facts: DriverFacts, *, flavour: Flavour, version: str = "", brought:
     return ""
 
 
-def _warnings(facts: DriverFacts, cards: tuple[Seen, ...], branch: int, *, dkms: bool) -> tuple[str, ...]:
-    found = []
+def _warnings(
+    facts: DriverFacts, known: Tables, cards: tuple[Seen, ...], branch: int, *, dkms: bool
+) -> tuple[str, ...]:
+    found = [f"{one}: it is left as it is" for one in left_out(facts, known)]
     if dkms and facts.secure_boot == "unknown":
         found.append("the state of Secure Boot cannot be read: if it is on, enrol DKMS's key first")
     # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1153
@@ -292,5 +337,5 @@ def _adopted(there: Existing, rig: Rig, facts: DriverFacts, cards: tuple[Seen, .
         dkms=dkms,
         reboot=_reboot(facts, flavour=flavour, version=there.version) or late(options, facts.params),
         why=(f"{there} is suitable: it stays, and is held",),
-        warnings=_warnings(facts, cards, branch, dkms=dkms),
+        warnings=_warnings(facts, rig.drivers, cards, branch, dkms=dkms),
     )

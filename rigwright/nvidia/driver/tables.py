@@ -65,14 +65,16 @@ class Generation(Frozen):
     name: Text
     capabilities: tuple[Capability, ...] = Field(min_length=1)
     devices: tuple[tuple[DeviceNumber, DeviceNumber], ...] = Field(min_length=1)
-    flavours: tuple[Flavour, ...] = Field(min_length=1)
+    flavours: tuple[Flavour, ...] = Field(
+        description="Module flavours that drive them; none for cards without a supported driver."
+    )
     last_branch: Positive | None = None
 
 
-# What no table has is taken for newer than all of them, and what is newer runs with open modules alone.
-UNKNOWN = Generation(
-    name="an unknown generation", capabilities=("99.0",), devices=(("0000", "0000"),), flavours=("open",)
-)
+# A capability above all of the table's belongs to a newer card, and newer cards run with open modules alone. Of a
+# device number that no table has, neither its age nor its modules are known.
+NEWER = Generation(name="a newer generation", capabilities=("99.0",), devices=(("ffff", "ffff"),), flavours=("open",))
+UNKNOWN = Generation(name="an unknown generation", capabilities=("0.0",), devices=(("ffff", "ffff"),), flavours=())
 
 
 class Tables(Frozen):
@@ -125,7 +127,13 @@ class Tables(Frozen):
 
     def of_capability(self, capability: str) -> Generation:
         """The generation of a declared card."""
-        return next((one for one in self.generations if capability in one.capabilities), UNKNOWN)
+        newest = max(_release(text) for one in self.generations for text in one.capabilities)
+        other = NEWER if _release(capability) > newest else UNKNOWN
+        return next((one for one in self.generations if capability in one.capabilities), other)
+
+
+def _release(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
 
 
 @cache

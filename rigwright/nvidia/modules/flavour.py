@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.nvidia.driver.found import BusCard, DriverFacts
 from rigwright.nvidia.driver.tables import Generation, Tables
 from rigwright.types import Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")
+# Drivers of a card that end when NVIDIA's is installed; any other, such as vfio-pci, keeps the card.
+GIVING_WAY = ("nvidia", "nouveau", "nvidiafb", "simple-framebuffer", "efifb", "vesafb")
 
 
 @dataclass(frozen=True)
@@ -26,18 +28,34 @@ class Seen:
 
 
 def seen(rig: Rig, facts: DriverFacts, known: Tables) -> tuple[Seen, ...]:
-    """Every card of the host: the declared ones, and what else is on the bus.
+    """The host's cards that a driver is chosen for: the declared ones, and what else it would drive on the bus.
 
-    The nth declared card is the nth on the bus; where that is another, both count.
+    The nth declared card is the nth of those on the bus; where that is another, both count.
     """
     found = []
     for number, card in enumerate(rig.cards):
         label = f"card {number}, {card.name}"
         found.append(Seen(label, known.of_capability(card.capability), card.module == "proprietary"))
-    for number, here in enumerate(facts.cards):
+    for number, here in enumerate(drivable(facts, known)):
         if number >= len(rig.cards) or here.pci_id not in rig.cards[number].pci_ids:
             found.append(Seen(f"{here.pci_id} at {here.address}", known.of_device(here.pci_id), False))
     return tuple(found)
+
+
+def drivable(facts: DriverFacts, known: Tables) -> tuple[BusCard, ...]:
+    """The cards on the bus that NVIDIA's driver can have: it supports them, and no other driver keeps them."""
+    return tuple(one for one in facts.cards if known.of_device(one.pci_id).flavours and one.bound in ("", *GIVING_WAY))
+
+
+def left_out(facts: DriverFacts, known: Tables) -> tuple[str, ...]:
+    """The other cards on the bus, each with the reason as a clause."""
+    return tuple(
+        f"{one.pci_id} at {one.address} is bound to {one.bound}"
+        if one.bound not in ("", *GIVING_WAY)
+        else f"{one.pci_id} at {one.address} ({known.of_device(one.pci_id).name}) has no supported driver"
+        for one in facts.cards
+        if one not in drivable(facts, known)
+    )
 
 
 def possible(cards: tuple[Seen, ...]) -> tuple[Flavour, ...]:

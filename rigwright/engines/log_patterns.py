@@ -1,0 +1,341 @@
+"""Causes that any engine's log can show: CUDA, the driver, memory, disks, libraries, compilers and model files.
+
+Sources: the messages of CUDA's runtime (cudaGetErrorString), NVML (nvmlErrorString), glibc (strerror), torch, Triton,
+FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quote them.
+"""
+
+from __future__ import annotations
+
+from rigwright.engines.log import Cause
+
+_REBOOT = "the loaded driver and its libraries have different versions: reboot"
+_FREE_CARD_MEMORY = (
+    "the card's memory is full: stop other programs on the card, or lower the context or parallel requests"
+)
+_INSPECT_CARD = "look for an Xid of the card in the kernel's log: `journalctl -k --grep Xid`"
+
+MEMORY = (
+    Cause(
+        "card-memory",
+        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
+        _FREE_CARD_MEMORY,
+    ),
+    Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
+    Cause(
+        "out-of-host-memory",
+        r"\bstd::bad_alloc\b|^(?!.*mlock).*Cannot allocate memory|DefaultCPUAllocator: can't allocate memory"
+        r"|^MemoryError\b|oom[-_]kill",
+        "the host's memory is full: raise memory_max of the instance, or add RAM",
+    ),
+    Cause(
+        "no-space",
+        r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
+        "a disk or /dev/shm is full: see `df -h / /srv /dev/shm`",
+    ),
+    Cause(
+        "bus-error",
+        r"Bus error|signal SIGBUS|insufficient shared memory \(shm\)",
+        "shared memory is full, or a file of the model became unreadable while it was mapped",
+    ),
+    Cause(
+        "too-many-files", r"Too many open files|\[Errno 24\]", "the limit of open files is too low: raise LimitNOFILE"
+    ),
+    Cause(
+        "read-only-disk",
+        r"Read-only file system|\[Errno 30\]",
+        "the file system is read-only, or the sandbox forbids the write",
+    ),
+    Cause(
+        "disk-error",
+        r"\[Errno 5\] Input/output error|Input/output error",
+        "a disk fails: see `journalctl -k` and smartctl",
+    ),
+)
+
+DRIVER = (
+    Cause(
+        "libcuda-so-1-cannot-open-shared-object-file",
+        r"libcuda\.so(\.1)?: cannot open shared object file",
+        "the driver's libraries are missing",
+        check="N02",
+    ),
+    Cause("nvml-mismatch", r"Driver/library version mismatch|NVML_ERROR_LIB_RM_VERSION_MISMATCH", _REBOOT, check="N02"),
+    Cause(
+        "nvml-unknown",
+        r"Failed to initialize NVML: Unknown Error|NVML: Unknown Error",
+        "the container has lost access to its cards, usually after `systemctl daemon-reload`: restart the instance",
+    ),
+    Cause(
+        "nvml-driver-missing",
+        r"Driver Not Loaded|NVML_ERROR_DRIVER_NOT_LOADED|couldn't communicate with the NVIDIA driver",
+        "the NVIDIA driver is not loaded",
+        check="N02",
+    ),
+    Cause(
+        "nvml-missing",
+        r"NVML Shared Library Not Found|libnvidia-ml\.so(\.1)?: cannot open shared object file",
+        "the driver's libraries are missing",
+        check="N02",
+    ),
+    Cause(
+        "card-lost",
+        r"GPU is lost|NVML_ERROR_GPU_IS_LOST|Unable to determine the device handle for GPU",
+        "the driver has lost a card: reboot; " + _INSPECT_CARD,
+        check="N01",
+    ),
+    Cause(
+        "cuda-driver-version-is-insufficient-for-cuda-runt",
+        r"CUDA driver version is insufficient for CUDA runtime version|NVIDIA driver on your system is too old",
+        "the driver is older than the engine's CUDA version: upgrade it",
+        check="N02",
+    ),
+    Cause(
+        "forward-compatibility-was-attempted-on-non-suppor",
+        r"forward compatibility was attempted on non supported HW",
+        "the driver is too old for it",
+        check="N02",
+    ),
+    Cause(
+        "driver-mismatch-cuda",
+        r"system has unsupported display driver / cuda driver combination|Error 803\b"
+        r"|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+        _REBOOT,
+        check="N02",
+    ),
+    Cause(
+        "fabric-not-ready",
+        r"system not yet initialized|Error 802\b|CUDA_ERROR_SYSTEM_NOT_READY",
+        "the NVLink fabric is not ready: start nvidia-fabricmanager of the driver's version",
+    ),
+    Cause(
+        "cuda-unknown",
+        r"CUDA unknown error|Error 999\b|CUDA error: unknown error|CUDA_ERROR_UNKNOWN",
+        "the driver's state is broken, usually after a suspend or an upgrade: reload nvidia_uvm or reboot",
+        check="N02",
+    ),
+    Cause(
+        "no-cards",
+        r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|Found no NVIDIA driver",
+        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the unit's devices",
+        check="N01",
+    ),
+    Cause(
+        "invalid-device",
+        r"CUDA error: invalid device ordinal",
+        "the engine asks for a card that it does not see: compare `cards` with nvidia-smi",
+        check="N01",
+    ),
+    Cause(
+        "card-busy",
+        r"all CUDA-capable devices are busy or unavailable|CUDA_ERROR_DEVICES_UNAVAILABLE",
+        "another program holds the card exclusively, or the card is in an exclusive compute mode: see nvidia-smi",
+    ),
+)
+
+CARD_FAULTS = (
+    Cause(
+        "ecc",
+        r"uncorrectable (NVLink|ECC) error|double-bit ECC|uncorrectable ECC",
+        "the card's memory is faulty: " + _INSPECT_CARD,
+        check="N06",
+    ),
+    Cause(
+        "no-kernel-image-is-available-for-execution-on-the",
+        r"no kernel image is available for execution on the device",
+        "the build has no machine code for these cards: lock one that does",
+    ),
+    Cause(
+        "kernel-image-invalid",
+        r"device kernel image is invalid",
+        "the driver cannot load the build's machine code: the driver is too old for it, or the build is damaged",
+        check="N02",
+    ),
+    Cause(
+        "ptx-version",
+        r"the provided PTX was compiled with an unsupported toolchain",
+        "the build's CUDA version is newer than the driver: upgrade the driver",
+        check="N02",
+    ),
+    Cause(
+        "illegal-memory-access",
+        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS",
+        "a kernel of the engine read or wrote a wrong address: an engine bug or a faulty card; " + _INSPECT_CARD,
+    ),
+    Cause(
+        "device-assert",
+        r"device-side assert triggered",
+        "an input was out of range for a kernel, often token ids or positions above the model's limits",
+    ),
+    Cause(
+        "launch-failure",
+        r"unspecified launch failure|CUDA error: an illegal instruction was encountered|misaligned "
+        r"address|hardware stack error|CUDA_ERROR_LAUNCH_FAILED",
+        "a kernel of the engine crashed on the card: an engine bug or a faulty card; " + _INSPECT_CARD,
+    ),
+    Cause(
+        "launch-timeout",
+        r"the launch timed out and was terminated",
+        "a display server's watchdog ended a kernel: serve on a card without a display",
+    ),
+    Cause(
+        "cuda-resources",
+        r"too many resources requested for launch",
+        "a kernel needs more registers or shared memory than the card has: use another attention backend",
+    ),
+    Cause(
+        "cuda-other",
+        r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]+|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]+",
+        "CUDA refused or failed a call: the message names it; " + _INSPECT_CARD,
+    ),
+)
+
+BUILDS = (
+    Cause(
+        "libcudart",
+        r"lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
+        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
+        "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
+    ),
+    Cause(
+        "glibc",
+        r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
+        "the engine was built for a newer distribution: build it on this one",
+    ),
+    Cause(
+        "missing-library",
+        r"cannot open shared object file: No such file or directory",
+        "a library is missing: redeploy, which restores the environment",
+    ),
+    Cause(
+        "undefined-symbol",
+        r"undefined symbol: ",
+        "two packages of the environment do not fit together, usually torch and an extension: "
+        "redeploy the locked environment",
+    ),
+    Cause(
+        "flashinfer-version",
+        r"flashinfer-(cubin|jit-cache|python)?.*version.*does not match",
+        "flashinfer's packages have different versions: lock the same version of flashinfer-python "
+        "and flashinfer-cubin",
+    ),
+    Cause(
+        "triton-shared-memory",
+        r"OutOfResources: out of resource: shared memory|Required: \d+, Hardware limit: \d+",
+        "a Triton kernel needs more shared memory than this compute capability has: use another "
+        "attention backend or a smaller block size",
+    ),
+    Cause(
+        "triton-registers",
+        r"OutOfResources: out of resource|PassManager::run failed",
+        "Triton cannot compile a kernel for this card: use another attention backend",
+    ),
+    Cause(
+        "nvcc-host-compiler",
+        r"unsupported GNU version|-- unsupported (clang|Microsoft Visual Studio|GNU) version",
+        "nvcc does not support this gcc: use the host compiler that the CUDA toolkit names",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-architecture",
+        r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
+        r"|not supported by NVRTC|Value 'sm_\d+a?' is not defined",
+        "the CUDA toolkit is too old for these cards: use one that knows their compute capability",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-glibc",
+        r"exception specification is incompatible|math_functions\.h.*rsqrt|rsqrt.*noexcept",
+        "nvcc's headers conflict with this glibc: use a newer CUDA toolkit",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-missing",
+        r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
+        r"such file or directory: '[^']*nvcc'",
+        "a kernel has to be compiled and nvcc is missing: redeploy, which installs the toolkit",
+        check="K01",
+    ),
+    Cause(
+        "headers-missing",
+        r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
+        "a kernel cannot be compiled because a header is missing: redeploy",
+        check="K01",
+    ),
+    Cause(
+        "ninja",
+        r"No such file or directory: 'ninja'|Ninja is required to load C\+\+ extensions",
+        "its environment's programs are not on PATH: redeploy, which rewrites the unit",
+    ),
+    Cause(
+        "c-compiler",
+        r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
+        "the kernel compiler finds no gcc: redeploy, which installs it",
+    ),
+    Cause(
+        "extension-build",
+        r"Error building extension '|ninja: build stopped|Ninja build failed|nvcc fatal",
+        "a kernel could not be compiled at run time: the compiler's own message stands above",
+        check="K01",
+    ),
+    Cause(
+        "torch-architecture",
+        r"is not compatible with the current PyTorch installation",
+        "its torch has no machine code for these cards",
+    ),
+)
+
+MODEL_FILES = (
+    Cause(
+        "safetensors",
+        r"SafetensorError|HeaderTooLarge|InvalidHeaderDeserialization|MetadataIncompleteBuffer",
+        "a weights file is truncated or damaged",
+        check="W06",
+    ),
+    Cause(
+        "unknown-model-type",
+        r"model type `?\w+`? but Transformers does not recognize this architecture|Model "
+        r"architectures \[.*\] (are|is) not supported|not supported by transformers version",
+        "the engine is older than the model: use a newer engine",
+    ),
+    Cause(
+        "remote-code",
+        r"trust_remote_code=True|--trust-remote-code",
+        "the model needs code of its repository: serve it with trust_remote_code, after reading that code",
+    ),
+    Cause(
+        "gated",
+        r"Access to model .* is restricted|GatedRepoError|401 Client Error|403 Client Error|RepositoryNotFoundError",
+        "the hub refuses the model: it is gated or private, or the token is missing",
+    ),
+    Cause(
+        "hub-offline",
+        r"couldn't connect to '?https://huggingface\.co|OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE",
+        "the engine wants a file that was not fetched: add it to the model's files and redeploy",
+        check="W06",
+    ),
+)
+
+PROCESSES = (
+    Cause(
+        "port-taken",
+        r"[Aa]ddress already in use|\[Errno 98\]|couldn't bind (HTTP )?(server )?socket|bind: Address already in use",
+        "another program uses its port: see `ss -ltnp`",
+    ),
+    Cause(
+        "permission",
+        r"Permission denied: '|\[Errno 13\]|Operation not permitted: '|\[Errno 1\] ",
+        "the sandbox or file permissions forbid it: see the path in the line",
+    ),
+    Cause(
+        "illegal-instruction",
+        r"Illegal instruction|signal SIGILL",
+        "the build uses instructions that this CPU lacks: build it on this host",
+    ),
+    Cause(
+        "segfault",
+        r"Segmentation fault|signal SIGSEGV|segfault at",
+        "the engine crashed: an engine bug, or damaged libraries; a core dump may help its developers",
+    ),
+)
+
+COMMON_CAUSES = (*MEMORY, *DRIVER, *CARD_FAULTS, *BUILDS, *MODEL_FILES, *PROCESSES)

@@ -1,0 +1,146 @@
+"""Causes in the kernel's log, and in systemd's lines about units: cards, modules, memory, disks and the PCI bus.
+
+Sources: NVIDIA's open-gpu-kernel-modules (kernel-open/nvidia/nv.c, nv-pci.c), the kernel's mm/oom_kill.c,
+kernel/module/main.c, security/lockdown, drivers/pci/pcie/aer.c and drivers/iommu, and systemd's service.c and oomd.
+"""
+
+from __future__ import annotations
+
+from rigwright.engines.log import Cause
+
+_FIRMWARE_SETTING = (
+    "the firmware gave a card no address space for its memory: enable Above 4G Decoding and "
+    "Resizable BAR in the BIOS setup, "
+    "or add pci=realloc to the kernel's command line"
+)
+_SECURE_BOOT = (
+    "Secure Boot refuses an unsigned module: enrol the key that signs it (`mokutil --import`), or turn Secure Boot off"
+)
+
+CAUSES = (
+    Cause(
+        "bar-space",
+        r"BAR\d+ is 0M @ 0x0|PCI I/O region assigned to your NVIDIA device is invalid|BAR \d+.*: "
+        r"(can't assign|failed to assign|no space for)",
+        _FIRMWARE_SETTING,
+    ),
+    Cause(
+        "card-off-the-bus",
+        r"[Ff]allen off the bus|GPU is probably on fire|Unable to change power state from \w+ to D0, "
+        r"device inaccessible",
+        "a card no longer answers on the PCI bus: power the machine off and on; then check seat, "
+        "riser and power cables",
+    ),
+    Cause(
+        "card-too-old-for-open",
+        r"is not supported by open|does not include the required GPU",
+        "this card has no GSP: it needs NVIDIA's proprietary kernel module",
+        check="N08",
+    ),
+    Cause(
+        "card-needs-open",
+        r"requires use of the NVIDIA open kernel modules|rmInit.*open kernel modules",
+        "this card needs NVIDIA's open kernel module",
+        check="N08",
+    ),
+    Cause(
+        "card-legacy-branch",
+        r"NVIDIA [0-9.x]+ Legacy drivers|NVIDIA driver will ignore|supported through the NVIDIA",
+        "this driver's branch no longer supports the card: install the last branch that does (the line names it)",
+        check="N02",
+    ),
+    Cause(
+        "card-does-not-start",
+        r"RmInitAdapter failed|rm_init_adapter failed",
+        "the driver cannot start a card: reboot; if it comes back, check its power cables and seat, then its driver",
+        check="N02,N09",
+    ),
+    Cause(
+        "driver-mismatch",
+        r"NVRM: API mismatch|this kernel module has the version",
+        "the loaded driver is another than the installed one: stop what runs and reboot",
+    ),
+    Cause(
+        "card-bound-elsewhere",
+        r"GPU .* is already bound to|NVIDIA probe routine was not called for|Nouveau.*conflict"
+        r"|already (bound|in use) (to|by) (nouveau|vfio-pci|nvidiafb)",
+        "another driver has the card: unbind it, or blacklist that driver and reboot",
+    ),
+    Cause(
+        "no-card-in-kernel",
+        r"NVRM: No NVIDIA (GPU|devices?) found|NVRM: No NVIDIA graphics adapter",
+        "the driver finds no card that it supports",
+        check="N01",
+    ),
+    Cause(
+        "gsp-firmware",
+        r"WPR2|failed to load firmware .*gsp|GSP firmware image.*(not found|failed)|Direct firmware "
+        r"load for nvidia/.* failed",
+        "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
+        "reinstall the driver's firmware package",
+    ),
+    Cause(
+        "module-signature",
+        r"Loading of (unsigned|module with unavailable key)|module verification failed|Key was "
+        r"rejected by service|Required key not available|PKCS#7 signature not signed with a trusted "
+        r"key",
+        _SECURE_BOOT,
+    ),
+    Cause("module-lockdown", r"Lockdown: .*(unsigned module|restricted)", _SECURE_BOOT),
+    Cause(
+        "module-version",
+        r"version magic '.*' should be|disagrees about version of symbol|Invalid module format|Exec format error",
+        "the module was built for another kernel: build it for the running one (`dkms autoinstall`), "
+        "or boot the kernel that it is for",
+    ),
+    Cause(
+        "module-symbol",
+        r"nvidia\w*: Unknown symbol|Unknown symbol \w+ \(err -?\d+\)",
+        "the module does not fit this kernel: upgrade the driver, or boot an older kernel",
+    ),
+    Cause(
+        "io-page-fault",
+        r"IO_PAGE_FAULT|DMAR:.*fault",
+        "the IOMMU refuses what a device reaches for: add iommu=pt to the kernel's command line "
+        "where the device is a card",
+    ),
+    Cause(
+        "pcie-error",
+        r"PCIe Bus Error: severity=(Uncorrected|Uncorrectable)|AER: .*[Uu]ncorrect|PCIe Bus Error.*Fatal",
+        "the PCI link to a device fails: check seat and riser, or force a lower PCIe generation in the BIOS setup",
+        check="N07",
+    ),
+    Cause(
+        "pcie-corrected",
+        r"PCIe Bus Error: severity=Corrected|AER: .*[Cc]orrected error",
+        "the PCI link to a device has errors that were corrected: many of them slow it down; check seat and riser",
+        check="N07",
+    ),
+    Cause(
+        "unit-out-of-memory",
+        r"Failed with result 'oom-kill'|A process of this unit has been killed by the OOM killer"
+        r"|systemd-oomd\b.*[Kk]illed|Killed /.* due to memory (used|pressure)",
+        "the service was ended because memory ran out: raise memory_max of its instance, or serve a smaller context",
+    ),
+    Cause(
+        "hung-task",
+        r"blocked for more than \d+ seconds|hung_task|soft lockup|hard LOCKUP|rcu.*detected stalls",
+        "the kernel waits for a device or a lock: look at the disk and the cards; reboot if it stays",
+    ),
+    Cause(
+        "machine-check",
+        r"mce: \[Hardware Error\]|Machine Check Exception|EDAC .* [CU]E ",
+        "the processor or the memory reports a hardware fault: test the RAM",
+    ),
+    Cause(
+        "disk-io",
+        r"(blk_update_request|critical medium|Buffer I/O) error|I/O error, dev (?!loop)\w+|nvme\w* "
+        r".*(timeout|controller is down)|EXT4-fs error",
+        "a disk fails: back up, and look at `smartctl -a`",
+    ),
+    Cause(
+        "kernel-oops",
+        r"kernel BUG at|Oops: |general protection fault|Kernel panic",
+        "the kernel crashed: boot the kernel before, and look at what was upgraded",
+    ),
+)

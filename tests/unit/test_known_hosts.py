@@ -1,0 +1,93 @@
+"""known_hosts as OpenSSH reads it: no line hides another, and no key that is revoked or unverified passes silently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import paramiko
+import pytest
+from pyinfra.connectors.sshuserclient.client import AskPolicy
+
+from roles import transport
+from roles.known_hosts import KnownHosts, matches_pattern
+
+KEY, OTHER = (paramiko.RSAKey.generate(1024) for _ in range(2))
+LINE, REST = f"box1 ssh-rsa {KEY.get_base64()}", f"ssh-rsa {OTHER.get_base64()}"
+UNREADABLE = [
+    f"@cert-authority *.example.org {REST}",
+    "box9 sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIA==",
+    "box9 ssh-rsa AAAAB3NzaC1yc2EAAAAD",
+    "box9 ssh-ed25519",
+    "box9 ssh-ed25519 !!!!",
+    "@revoked box9 ssh-ed25519 AAAA",
+    "\x00\x01\xff",
+]
+
+
+def known(tmp_path: Path, *lines: str, end: str = "\n") -> KnownHosts:
+    (tmp_path / "known_hosts").write_bytes(end.join([*lines, ""]).encode("latin-1"))
+    hosts = KnownHosts()
+    hosts.load(str(tmp_path / "known_hosts"))
+    return hosts
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_line_that_cannot_be_read_hides_no_other(tmp_path: Path, line: str, end: str) -> None:
+    hosts = known(tmp_path, "# a comment", line, "", LINE, end=end)
+    assert hosts.lookup("box1")["ssh-rsa"] == KEY
+    assert hosts.skipped == [f"{tmp_path}/known_hosts:2"]
+
+
+def test_a_revoked_key_matches_no_host(tmp_path: Path) -> None:
+    hosts = known(tmp_path, LINE, f"@revoked * ssh-rsa {KEY.get_base64()}", f"box2 {REST}")
+    assert hosts.is_revoked(KEY)
+    assert hosts.lookup("box1")["ssh-rsa"] != KEY
+    assert hosts.lookup("box1").keys()[0] == "ssh-rsa"
+    assert hosts.lookup("box2")["ssh-rsa"] == OTHER
+
+
+@pytest.mark.parametrize(
+    ("patterns", "host", "found"),
+    [
+        ("*.example.org", "box1.example.org", True),
+        ("*.example.org,!box1.example.org", "box1.example.org", False),
+        ("box?", "box1", True),
+        ("box?", "box12", False),
+        ("[box1]:2222", "[box1]:2222", True),
+        ("[box1]:2222", "b:2222", False),
+        (paramiko.HostKeys.hash_host("box1"), "box1", True),
+        (paramiko.HostKeys.hash_host("box1"), "box2", False),
+    ],
+)
+def test_names_and_patterns(tmp_path: Path, patterns: str, host: str, found: bool) -> None:
+    assert (known(tmp_path, f"{patterns} {REST}").lookup(host) is not None) == found
+
+
+def test_brackets_are_no_pattern() -> None:
+    assert not matches_pattern("b", "[ab]")
+
+
+def client(hosts: KnownHosts) -> Any:
+    return SimpleNamespace(_host_keys=hosts, _host_keys_filename=None, close=lambda: None, get_transport=lambda: None)
+
+
+def test_an_unknown_jump_host_is_refused_on_a_pipe_with_its_fingerprint(tmp_path: Path) -> None:
+    hosts = known(tmp_path, LINE)
+    with pytest.raises(paramiko.SSHException, match=r"SHA256:.*Nothing was sent") as refused:
+        AskPolicy().missing_host_key(client(hosts), "hop", OTHER)
+    assert transport.key_of(OTHER).fingerprint in str(refused.value)
+
+
+def test_a_revoked_key_of_an_unknown_host_is_refused(tmp_path: Path) -> None:
+    hosts = known(tmp_path, f"@revoked * {REST}")
+    with pytest.raises(paramiko.SSHException, match="which known_hosts revokes"):
+        AskPolicy().missing_host_key(client(hosts), "hop", OTHER)
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        KnownHosts().load(str(tmp_path / "known_hosts"))

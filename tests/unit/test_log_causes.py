@@ -1,0 +1,177 @@
+"""Lines of public reports, each with the cause that it must get, and files as people have them."""
+
+# ruff: noqa: E501 - lines as programs print them
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.diagnose import causes_for_log
+from cli.ending import Refused
+from cli.log_file import LAST, read_log
+from rigwright.engines import kinds
+from rigwright.operate.diagnose import KERNEL, diagnosed
+from rigwright.operate.evidence import Evidence
+
+CORE = "(EngineCore pid=812) ERROR 11-20 10:02:11 [core.py:1136] "
+LLAMA = "0.22.118.201 E "
+KERN = "Nov 20 10:02:11 box1 kernel: "
+LINES = [
+    (LLAMA + "CUDA error: out of memory", "vmm-out-of-memory"),
+    (CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "an-illegal-memory-access-was-encountered"),
+    (LLAMA + "CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
+    (CORE + "RuntimeError: CUDA error: system not yet initialized", "fabric-not-ready"),
+    ("Error 803: system has unsupported display driver / cuda driver combination", "driver-mismatch-cuda"),
+    ("CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up environment", "cuda-unknown"),
+    (CORE + "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", "ecc"),
+    (CORE + "torch.AcceleratorError: CUDA error: unspecified launch failure", "launch-failure"),
+    (CORE + "CUDA error: some error of a release to come", "cuda-other"),
+    ("RuntimeError: No CUDA GPUs are available", "no-cards"),
+    (LLAMA + "ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected", "no-cards"),
+    ("ImportError: /usr/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found", "glibc"),
+    ("nvcc fatal   : Unsupported gpu architecture 'compute_120'", "nvcc-architecture"),
+    ("ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'", "nvcc-architecture"),
+    ("error: exception specification is incompatible with that of previous function \"rsqrt\"", "nvcc-glibc"),
+    ("#error -- unsupported GNU version! gcc versions later than 14 are not supported!", "nvcc-host-compiler"),
+    ("RuntimeError: Error building extension 'flashinfer_sampling'", "extension-build"),
+    ("ninja: build stopped: subcommand failed.", "extension-build"),
+    ("fatal error: Python.h: No such file or directory", "headers-missing"),
+    (CORE + "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (3).", "heads-not-divisible"),
+    ("ValueError: The checkpoint you are trying to load has model type `qwen4` but Transformers does not recognize this architecture.", "unknown-model-type"),
+    (CORE + "ValueError: User-specified max_model_len (262144) is greater than the derived max_model_len (131072)", "max-model-len"),
+    ("ValueError: The repository contains custom code. Please pass the argument `trust_remote_code=True`", "remote-code"),
+    ("OSError: You are trying to access a gated repo. 401 Client Error.", "gated"),
+    ("OSError: We couldn't connect to 'https://huggingface.co' to load the files", "hub-offline"),
+    ("safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata", "safetensors"),
+    (CORE + "TimeoutError: RPC call to sample_tokens timed out.", "rpc-timeout"),
+    ("OSError: [Errno 24] Too many open files", "too-many-files"),
+    ("terminate called after throwing an instance of 'std::bad_alloc'", "out-of-host-memory"),
+    (LLAMA + "llama_model_load: error loading model: mmap failed: Cannot allocate memory", "host-memory-mmap"),
+    (LLAMA + "llama_model_load: error loading model: invalid split file name: x.gguf", "gguf-split"),
+    (LLAMA + "llama_model_load: error loading model: missing tensor 'blk.0.attn_q.weight'", "missing-tensor"),
+    (LLAMA + "llama_model_load: error loading model: error loading model hyperparameters: key not found in model: qwen35.context_length", "missing-key"),
+    (LLAMA + "common_fit_params: failed to fit params to free device memory", "fit-params"),
+    (LLAMA + "couldn't bind HTTP server socket, hostname: 0.0.0.0, port: 8080", "port-taken"),
+    (KERN + "nvidia: version magic '6.8.0-88-generic SMP' should be '6.8.0-90-generic SMP'", "module-version"),
+    (KERN + "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7", "module-lockdown"),
+    (KERN + "Loading of module with unavailable key is rejected", "module-signature"),
+    (KERN + "pcieport 0000:00:01.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer", "pcie-error"),
+    (KERN + "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.", "card-off-the-bus"),
+    (KERN + "NVRM: (PCI ID: 10de:26b5) installed in this system has\nNVRM: fallen off the bus and is not responding", "card-off-the-bus"),
+    (KERN + "NVRM: kfspSendBootCommands_HAL: WPR2 already up", "gsp-firmware"),
+    (KERN + "INFO: task nvidia-smi:123 blocked for more than 120 seconds.", "hung-task"),
+    ("systemd-oomd[400]: Killed /rigwright.slice/chat due to memory pressure", "unit-out-of-memory"),
+    ("rigwright-chat.service: Failed with result 'oom-kill'.", "unit-out-of-memory"),
+    (KERN + "NVRM: Xid (PCI:0000:41:00 GPU-I:03 GPU-CI:00): 109, pid=1, name=x, CTX SWITCH TIMEOUT", "xid-109"),
+]  # fmt: skip
+
+
+def ids(*lines: str) -> list[str]:
+    lines = tuple(part for line in lines for part in line.split("\n"))
+    causes = causes_for_log(lines)
+    return [one.id for one in diagnosed(Evidence("", "", logs={"": lines}, kernel=lines), {"": causes})]
+
+
+@pytest.mark.parametrize(("line", "cause"), LINES, ids=[cause for _, cause in LINES])
+def test_a_line_of_a_public_report_gets_its_cause(line: str, cause: str) -> None:
+    assert ids(line)[0] == cause
+    assert "cause-unknown" not in ids(line)
+
+
+def test_causes_of_one_engine_do_not_apply_to_another_engines_log() -> None:
+    found = diagnosed(
+        Evidence("", "", logs={"": [LLAMA + "CUDA error: an illegal memory access was encountered"]}),
+        {"": causes_for_log([LLAMA + "llama_model_loader: loaded"])},
+    )
+    assert not any("cudagraph_mode" in one.means for one in found)
+
+
+def test_a_line_shows_one_cause() -> None:
+    assert ids(CORE + "torch.OutOfMemoryError: CUDA out of memory. CUDA error: out of memory") == ["cuda-out-of-memory"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "evidence"),
+    [
+        (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
+        (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
+        ([CORE + "Traceback (most recent call last):", CORE + "KeyError: 'x'", "RuntimeError: Engine core initialization failed."], "KeyError"),
+        ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
+    ],
+    ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],
+)  # fmt: skip
+def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evidence: str) -> None:
+    found = diagnosed(Evidence("", "", logs={"": lines}), {"": causes_for_log(lines)})
+    (unknown,) = [one for one in found if one.id == "cause-unknown"]
+    assert evidence in unknown.evidence
+    assert "cause unknown" in unknown.means
+
+
+@pytest.mark.parametrize("line", ["INFO error_rate=0 errors: none", "srv  update_slots: all slots are idle", ""])
+def test_a_log_without_an_error_has_no_problem(line: str) -> None:
+    assert ids(line) == []
+
+
+def test_the_kernels_lines_are_asked_for_by_their_patterns() -> None:
+    kernel = [line for line, cause in LINES if line.startswith(KERN) and "\n" not in line]
+    assert [line for line in kernel if not re.search(KERNEL, line)] == []
+
+
+def test_every_pattern_is_one_that_grep_takes_too() -> None:
+    causes = {cause.pattern for kind in kinds().values() for cause in kind.causes}
+    for pattern in (*causes, KERNEL):
+        done = subprocess.run(["grep", "-aP", "-e", pattern], input=b"x\n", capture_output=True, check=False)
+        assert done.returncode in (0, 1), (pattern, done.stderr)
+
+
+TEXT = "INFO x\ntorch.OutOfMemoryError: CUDA out of memory.\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TEXT.encode(),
+        gzip.compress(TEXT.encode()),
+        bz2.compress(TEXT.encode()),
+        lzma.compress(TEXT.encode()),
+        TEXT.encode("utf-16"),
+        TEXT.encode("utf-16-le"),
+        TEXT.encode("utf-16-be"),
+        TEXT.encode("utf-8-sig"),
+    ],
+    ids=["text", "gzip", "bzip2", "xz", "utf-16", "utf-16-le", "utf-16-be", "utf-8 with a mark"],
+)
+def test_a_log_is_read_whatever_it_is_packed_or_encoded_with(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(data)
+    assert read_log(tmp_path / "log") == (TEXT.splitlines(), 0)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_the_end_of_a_large_log_is_read(pack: type[bytes], tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(pack(b"INFO all is well, as it has been\n" * (LAST // 16) + TEXT.encode()))
+    lines, skipped = read_log(tmp_path / "log")
+    assert lines[-2:] == TEXT.splitlines()
+    assert skipped > 0
+    assert lines[0] == "INFO all is well, as it has been"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x7fELF" + bytes(range(256)) * 40, "binary"),
+        (b"\x28\xb5\x2f\xfd" + bytes(40), "zstd"),
+        (gzip.compress(TEXT.encode() * 999)[:-9], ""),
+    ],
+    ids=["a program", "zstd", "a cut archive"],
+)
+def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(data)
+    with pytest.raises(Refused, match=reason):
+        read_log(tmp_path / "log")

@@ -1,0 +1,56 @@
+"""Commands pass every login shell, and what they read comes to them whole."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rigwright.render import render
+from roles.login_shell import LONGEST, render_line, render_terminal_line
+
+SHELLS = [one for one in ("sh", "bash", "dash", "tcsh", "csh", "fish", "zsh") if shutil.which(one)]
+SCRIPTS = [
+    "echo one; cat",
+    "if true; then\n  echo 'a!b' \"c\\d\"\nelse\n  echo no\nfi\ncat",
+    "x='it'\\''s'\necho \"$x\" `echo y` $((1 + 2)); cat",
+    "# é and \\\\ and ! and *\n" + "echo x\n" * 2000 + "cat",
+]
+DATA = b"what the command reads\nto its end \x00\xff"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("script", SCRIPTS, ids=range(len(SCRIPTS)))
+def test_a_script_and_its_input_pass_the_shell(shell: str, script: str) -> None:
+    words = shlex.join(["sh", "-c", script])
+    line, first = render_line(words)
+    expected = subprocess.run(["sh", "-c", script], input=DATA, capture_output=True, check=True).stdout
+    done = subprocess.run([shell, "-c", line], input=first + DATA, capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (expected, b"")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_with_a_terminal_leaves_the_input_alone(shell: str) -> None:
+    line = render_terminal_line(shlex.join(["sh", "-c", SCRIPTS[1]]))
+    done = subprocess.run([shell, "-c", line], input=DATA, capture_output=True, check=False)
+    assert done.stdout == b"a!b c\\d\n" + DATA
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=300))
+def test_no_line_has_what_login_shells_read_in_different_ways(script: str) -> None:
+    line, first = render_line(f"sh -c {shlex.quote(script)}")
+    assert "\n" not in line
+    assert "!" not in line
+    assert "\\" not in line
+    assert len(line) <= LONGEST
+    assert line.count("'") in (0, 2)
+    assert first in (b"", f"sh -c {shlex.quote(script)}".encode())
+
+
+def test_a_short_command_stays_readable_in_the_hosts_logs() -> None:
+    assert render_line("sudo -n sh -c 'systemctl is-active x'") == ("sudo -n sh -c 'systemctl is-active x'", b"")
+    assert render_line(f"sh -c {shlex.quote(render('probe/survey.sh.j2'))}")[1]
