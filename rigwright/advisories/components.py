@@ -10,10 +10,11 @@ from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
 from rigwright.debs.versions import locked_version
-from rigwright.declaration.rig import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS, Instance, Rig
+from rigwright.declaration.rig import Instance, Rig
 from rigwright.nvidia.packages.versions import driver_of, locked_driver
 from rigwright.problems import counted
 from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 
 # Where llama.cpp's advisories place their ranges.
 REPOSITORY = "github.com/ggml-org/llama.cpp"

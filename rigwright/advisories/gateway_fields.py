@@ -1,21 +1,28 @@
-"""Which fields of a request the gateway refuses: the one place where advisories ask its table of refused fields."""
+"""Which fields of a request the gateway refuses: the one place where advisories ask its table of request rules."""
 
 from __future__ import annotations
 
 from rigwright.gateway.entry import Gateway
+from rigwright.gateway.fields import request_rules
+
+PROMPT_LISTS = "prompt_list"
+"""The name by which advisories ask about the bound on lists of prompts."""
 
 
-def is_refused_field(gateway: Gateway, field: str) -> bool | None:
+def is_refused_field(gateway: Gateway, field: str) -> bool:
     """Whether a gateway refuses every request that has a field, on every path that it opens.
 
     Args:
-        gateway: As the inventory declares it: its `allow_fields` opens a field deliberately.
-        field: The field's name in the table of refused fields, such as `chat_template` or `mm_processor_kwargs`;
-            a name with a bound, such as `prompt_list`, is refused above that bound.
-
-    Returns:
-        True where requests with the field never reach an engine, False where they do, None where the table does not
-        know the field: an advisory is then unknown through the gateway.
+        gateway: As the inventory declares it: its `allow_fields`, and those of its models, open a rule deliberately.
+        field: The field's name, such as `chat_template` or `mm_processor_kwargs`, or `prompt_list`. A rule that only
+            bounds a field's size does not close it.
     """
-    # No gateway refuses fields yet: all of a body reaches the engine.
-    return False
+    allowed = {*gateway.allow_fields, *(name for one in gateway.models.values() for name in one.allow_fields or ())}
+    return any(
+        rule.name not in allowed
+        and not rule.paths
+        and (
+            rule.name == "prompts" if field == PROMPT_LISTS else field in rule.at and rule.kind in ("absent", "scalars")
+        )
+        for rule in request_rules()
+    )
