@@ -18,11 +18,7 @@ def is_refused_field(gateway: Gateway, field: str) -> bool:
             bounds a field's size does not close it.
     """
     allowed = {*gateway.allow_fields, *(name for one in gateway.models.values() for name in one.allow_fields or ())}
-    return any(
-        rule.name not in allowed
-        and not rule.paths
-        and (
-            rule.name == "prompts" if field == PROMPT_LISTS else field in rule.at and rule.kind in ("absent", "scalars")
-        )
-        for rule in request_rules()
-    )
+    closing = (rule for rule in request_rules() if rule.name not in allowed)
+    if field == PROMPT_LISTS:
+        return any(rule.name == "prompts" for rule in closing)
+    return any(field in rule.at and rule.kind in ("absent", "scalars") and not rule.paths for rule in closing)
