@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.advisories import predicates
+from rigwright.advisories import gateway_fields, predicates
 from rigwright.advisories.assessment import Assessment, DataSource, assess
 from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
 from rigwright.advisories.components import Component, collect_components, collect_host_components, parse_packages
@@ -438,3 +438,24 @@ def test_what_an_image_sets_itself_is_unknown(fleet: dict[str, PredicateScene], 
     assert says(contained, {"no_network": True}) is False
     cut = replace(scene.services[name], container=container, command=("podman", "--network=none"))
     assert says(replace(scene, services={name: cut}), {"no_network": True}) is True
+
+
+@pytest.mark.parametrize(
+    ("field", "allowed", "refused"),
+    [
+        ("chat_template", (), True),
+        ("chat_template", ("chat_template",), False),
+        ("chat_template_kwargs", (), True),
+        ("stop_token_ids", (), True),
+        ("prompt_list", (), True),
+        ("prompt_list", ("prompts",), False),
+        # bounded, so that some of it reaches an engine
+        ("stop", (), False),
+        ("nothing_of_the_kind", (), False),
+    ],
+)
+def test_the_table_of_request_rules_says_which_fields_are_refused(
+    field: str, allowed: tuple[str, ...], refused: bool
+) -> None:
+    declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
+    assert gateway_fields.is_refused_field(declared, field) is refused
