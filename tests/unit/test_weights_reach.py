@@ -270,3 +270,31 @@ def test_a_hub_that_is_not_the_hubs_own_names_no_addresses_of_xet(host: World) -
 def test_a_token_goes_over_tls_alone(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="not sent over plain http"):
         http.download("http://127.0.0.1:1/a", tmp_path / "part", 1, Pace(), last=True, token="hf_secret")
+
+
+@pytest.mark.parametrize(
+    ("url", "declared", "followed"),
+    [
+        # a resolver that leads all names to one proxy
+        ("https://files.example/a", "https://index.example:443", True),
+        ("https://files.example:8443/a", "https://index.example:443", False),
+        ("https://other.example/a", "https://index.example:443", False),
+        ("https://files.example/a", "https://unknown.example:443", False),
+    ],
+)
+def test_another_name_of_a_declared_server_is_followed(
+    monkeypatch: pytest.MonkeyPatch, url: str, declared: str, followed: bool
+) -> None:
+    places = {"index.example": "10.0.0.5", "files.example": "10.0.0.5", "other.example": "10.0.0.6"}
+
+    def lookup(host: str, port: int, **options: object) -> list[tuple[object, ...]]:
+        if host not in places:
+            raise socket.gaierror
+        return [(socket.AF_INET, 1, 6, "", (places[host], port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    if followed:
+        assert 'resolve = "files.example:443:10.0.0.5"' in judged(url, "https://index.example/", frozenset({declared}))
+    else:
+        with pytest.raises(Unsafe):
+            judged(url, "https://index.example/", frozenset({declared}))

@@ -10,7 +10,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -83,7 +83,7 @@ def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
             return [f'proxy = "{proxy}"']
         raise Unsafe(f"it leads to {host}, which has no address: {error}") from None
     for one in addresses:
-        if not public(one):
+        if not public(one) and one not in servers(declared, port):
             raise Unsafe(
                 f"it leads to {host} at {one}, an address that is not public: if that is meant, name {place} among the "
                 "inventory's redirects"
@@ -93,6 +93,22 @@ def judged(url: str, before: str, declared: frozenset[str]) -> list[str]:
     there = ",".join(f"[{one}]" if ":" in one else one for one in dict.fromkeys(addresses))
     # asked again, the name could have another address
     return ['noproxy = "*"', *([] if host in addresses else [f'resolve = "{host}:{port}:{there}"'])]
+
+
+def servers(declared: frozenset[str], port: int, lookup: Any = None) -> set[str]:
+    """Addresses of the declared origins at a port: another name for one of these servers leads nowhere else.
+
+    In a network whose resolver leads all names to one proxy, an index and the files that it lists are one server. A
+    declared origin may be anywhere, so whoever controls its name gains nothing by this.
+    """
+    found: set[str] = set()
+    for one in declared:
+        parts = urlsplit(one)
+        if (parts.port or PORTS.get(parts.scheme)) == port:
+            with suppress(OSError, UnicodeError):
+                rows = (lookup or socket.getaddrinfo)(parts.hostname, port, type=socket.SOCK_STREAM)
+                found |= {str(row[4][0]) for row in rows}
+    return found
 
 
 @contextmanager
@@ -109,7 +125,8 @@ def only_public(declared: frozenset[str]) -> Iterator[None]:
     def guarded(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
         found = lookup(host, port, *rest, **options)
         name = host.decode() if isinstance(host, bytes) else str(host)
-        if (name.lower(), port) not in allowed and not all(public(str(one[4][0])) for one in found):
+        foreign = {str(one[4][0]) for one in found if not public(str(one[4][0]))}
+        if (name.lower(), port) not in allowed and foreign - servers(declared, port, lookup):
             raise socket.gaierror(socket.EAI_NONAME, f"{name} is at an address that is not public")
         return found
 
