@@ -109,6 +109,7 @@ def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 
     A container's log has none of the kernel's own messages: there this says nothing about Xids, also when it is green.
     """
+    with_cards(rig)
     seen, warning = answer(survey, "gpus", nvidia_smi.those_that_answer)
     recovery = answer(survey, "recovery", nvidia_smi.recovery)
     no(nvidia_health.trouble(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning))

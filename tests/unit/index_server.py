@@ -7,6 +7,7 @@ import html
 import io
 import json
 import zipfile
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 
 from tests.unit.file_server import FileServer, whole, without_ranges
@@ -102,12 +103,18 @@ def _links(packages: list[Package]) -> tuple[str, str]:
     return "text/html", f"<!DOCTYPE html><html><body>{''.join(lines)}</body></html>"
 
 
+def _digest(text: str) -> str:
+    return urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
 def _wheel(project: str, version: str, needs: tuple[str, ...]) -> bytes:
     info = f"{project}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
+    content = {f"{info}/METADATA": metadata, f"{info}/WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n"}
+    rows = "".join(f"{path},sha256={_digest(text)},{len(text)}\n" for path, text in content.items())
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, text in (("METADATA", metadata), ("WHEEL", "Wheel-Version: 1.0\n"), ("RECORD", "")):
-            archive.writestr(zipfile.ZipInfo(f"{info}/{name}"), text)
+        for path, text in (content | {f"{info}/RECORD": f"{rows}{info}/RECORD,,\n"}).items():
+            archive.writestr(zipfile.ZipInfo(path), text)
     return buffer.getvalue()
