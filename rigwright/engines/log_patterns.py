@@ -134,6 +134,23 @@ DRIVER = (
 
 CARD_FAULTS = (
     Cause(
+        "custom-all-reduce",
+        r"[Cc]uda error .*custom_all_reduce\.cuh",
+        "the cards cannot read each other's memory: set disable_custom_all_reduce = True, and remove "
+        "expandable_segments from PYTORCH_CUDA_ALLOC_CONF",
+    ),
+    Cause(
+        "not-for-this-card",
+        r"only supports? (Hopper|Blackwell|SM ?\d+)|[Ff]eature .* not supported on \.target|Invalid thread config"
+        r"|No \w+ MoE backend supports|requires? (at least )?compute capability \d|not supported on this (GPU|device)",
+        "a kernel does not exist for these cards or this quantisation: use another backend or variant",
+    ),
+    Cause(
+        "cublas-version",
+        r"CUBLAS_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
+        "cuBLAS refuses the call, usually another version than torch was built with: unset LD_LIBRARY_PATH, redeploy",
+    ),
+    Cause(
         "ecc",
         r"uncorrectable (NVLink|ECC) error|double-bit ECC|uncorrectable ECC",
         "the card's memory is faulty: " + _INSPECT_CARD,
@@ -316,6 +333,16 @@ MODEL_FILES = (
 )
 
 PROCESSES = (
+    Cause(
+        "assertion",
+        r"Assertion [`'].*['`] failed|Assertion failed:",
+        "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
+    ),
+    Cause(
+        "no-such-user",
+        r"getpwuid\(\): uid not found",
+        "the process runs as a user that the system does not know: set USER and TORCHINDUCTOR_CACHE_DIR",
+    ),
     Cause(
         "port-taken",
         r"[Aa]ddress already in use|\[Errno 98\]|couldn't bind (HTTP )?(server )?socket|bind: Address already in use",

@@ -80,7 +80,9 @@ def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Com
         again: Makes the command line of a verb.
     """
     filled = [line for line in lines if line.strip()]
-    for cause, numbers in matched_lines(causes, filled).items():
+    # at the same weight the first one to appear is the likelier cause, and later ones its consequences
+    found = sorted(matched_lines(causes, filled).items(), key=lambda one: one[1][0])
+    for cause, numbers in found:
         if cause.harmless or (cause.last and numbers[-1] != len(filled) - 1):
             continue
         # the nearer to the end, the likelier that it ended by it
@@ -216,7 +218,7 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
         expected = name in resting if found.inventory else not from_kernel
         if expected and all(one.weight <= GENERAL for one in from_log):
             made += of_unknown(lines, known, name, again)
-    made.sort(key=lambda one: (-one.weight, one.where, one.id))
+    made.sort(key=lambda one: (-one.weight, one.where))
     first: dict[tuple[str, str], Diagnosis] = {}
     for each in made:
         first.setdefault((each.where, each.id), each)

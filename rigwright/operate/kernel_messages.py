@@ -25,6 +25,11 @@ CAUSES = (
         _FIRMWARE_SETTING,
     ),
     Cause(
+        "nvswitch",
+        r"nvidia-nvswitch\d+: SXid",
+        "an NVSwitch or an NVLink behind it fails: look its SXid up, reseat, or replace the baseboard",
+    ),
+    Cause(
         "card-off-the-bus",
         r"[Ff]allen off the bus|GPU is probably on fire|Unable to change power state from \w+ to D0, "
         r"device inaccessible",

@@ -14,6 +14,12 @@ ERROR = re.compile(
     r"|core dumped|\bAborted\b|\bpanic|\bBUG:|GGML_ASSERT|Main process exited, code=(?!exited, status=0)"
     r"|Failed with result"
 )
+# Words of a failure in a line without any such mark; they count where a log has none.
+FAILURE = re.compile(
+    r"\b(?:unsupported|not supported|not recogni[sz]ed|not found|invalid|exceeded|incompatible|mismatch|must match"
+    r"|lost)\b",
+    re.IGNORECASE,
+)
 EXCEPTION = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|OfResources)(?::|$)")
 # What vLLM and journald put before a line of a traceback.
 PREFIX = re.compile(
@@ -40,4 +46,7 @@ def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
                 break
         if marked is not None and marked - number > TRACEBACK:
             break
+    if marked is None:
+        failures = (at for at in range(len(lines) - 1, -1, -1) if FAILURE.search(lines[at]))
+        return next((at for at in failures if not matching_cause(silent, lines[at])), None)
     return marked

@@ -30,12 +30,12 @@ CAUSES = (
     ),
     Cause(
         "fused-layer-on-cpu",
-        r"is assigned to device CPU but the (fused )?.* tensor is assigned to device",
+        r"is assigned to device CPU but (the )?(fused )?.* tensor is assigned to device",
         "a layer did not fit in card memory and runs on the CPU: lower the context, or use a smaller quantisation",
     ),
     Cause(
         "fit-params",
-        r"failed to fit params to free device memory|common_fit_params: .*(failed|cannot)|context size too small",
+        r"failed to fit params to free device memory|context size too small",
         "the model does not fit in free card memory with these options: lower the context or free the cards",
     ),
     Cause(
@@ -99,6 +99,11 @@ CAUSES = (
         "this llama-server has no such option: its version differs from the one checked",
     ),
     Cause(
+        "no-flash-attention",
+        r"flash_attn (is )?(not (supported|compatible) .*)?forcing off|Flash Attention .*not supported.*disabl",
+        "flash attention does not work with this model or card, so a quantised V cache does not either: use f16 for it",
+    ),
+    Cause(
         "quantized-v-cache",
         r"(quantized )?V cache (quantization|was requested|is quantized).*[Ff]lash|quantized V cache",
         'a quantised V cache needs flash attention: flash_attention = "on"',
@@ -111,7 +116,7 @@ CAUSES = (
     Cause(
         "draft-model",
         r"failed to (load|create) draft (model|context)|draft model .* (is not compatible"
-        r"|incompatible)|speculative decoding .*not supported",
+        r"|incompatible)|speculative decoding .*not supported|draft model vocab \w+ must match",
         "the draft model cannot be used with this model: the line names the reason",
     ),
     Cause(
@@ -123,8 +128,39 @@ CAUSES = (
     ),
     Cause(
         "context-shift",
-        r"exceeds the available context size|context size has been exceeded|input is too large to process",
+        r"exceeds the available context size|[Cc]ontext size has been exceeded|input is too large to process",
         "a request is longer than the context: raise the context, or shorten the request",
+    ),
+    Cause(
+        "split-mode-tensor",
+        r"ggml_new_object: not enough space|ggml-backend-meta\.cpp|split_state",
+        'a fault of split_mode = "tensor": use split_mode = "layer"',
+    ),
+    Cause(
+        "device-lost",
+        r"DeviceLostError|device lost on|ggml_vulkan: .*[Ll]ost",
+        "the card hung or was reset: look at the kernel's log; a smaller batch or another driver may help",
+    ),
+    Cause(
+        "vulkan-memory",
+        r"ggml_vulkan: Device memory allocation of size \d+ failed",
+        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch",
+    ),
+    Cause(
+        "template",
+        r"Unable to generate parser for this template|System message must be at the beginning"
+        r"|[Jj]inja.*([Ee]rror|exception)",
+        "the chat template cannot be used, or refuses the order of messages: give another one as chat_template_file",
+    ),
+    Cause(
+        "preset",
+        r"option '?[\w-]+'? (is )?not recognized in preset",
+        "the preset has an option that this llama-server lacks: remove it",
+    ),
+    Cause(
+        "projector",
+        r"unknown projector type",
+        "this llama.cpp is older than the model's projector (mmproj): use a newer engine",
     ),
     Cause(
         "ggml-assert",
@@ -133,6 +169,12 @@ CAUSES = (
     ),
     Cause(
         "failed-to-mlock", r"failed to mlock", "not all weights are locked in RAM, but all are served", harmless=True
+    ),
+    Cause(
+        "cuda-init-unknown",
+        r"failed to initialize CUDA: unknown error",
+        "the module nvidia_uvm is not loaded: `modprobe nvidia_uvm`",
+        check="N03",
     ),
     *COMMON_CAUSES,
     Cause("cuda-init", r"ggml_cuda_init: failed to initialize CUDA", "no driver responds: see nvidia-smi", check="N02"),

@@ -50,6 +50,24 @@ CAUSES = (
         "max_num_batched_tokens does not fit the other limits that the line names: raise it to the value in the line",
     ),
     Cause(
+        "speculative-decoding",
+        r"NotImplementedError: .*[Ss]peculative [Dd]ecoding|[Ss]peculative decoding .*not (yet )?supported",
+        "this vLLM does not combine speculative decoding with the model: remove speculative_config",
+    ),
+    Cause(
+        "reasoning-parser",
+        r"reasoning parser could not locate think",
+        "the reasoning_parser is another model's: use the one that the model's page names",
+    ),
+    Cause("lora-rank", r"LoRA rank \d+ is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"),
+    Cause("page-size", r"page size .*not divisible", "the block size does not fit the model: remove block_size"),
+    Cause("pinned-memory", r"UVA is not available", "pinned memory is missing, as in WSL: VLLM_WSL2_ENABLE_PIN_MEMORY"),
+    Cause(
+        "cutlass-version",
+        r"module 'cutlass[\w.]*' has no attribute|mlir_global_dtors",
+        "nvidia-cutlass-dsl is of another version than the engine expects: redeploy the locked environment",
+    ),
+    Cause(
         "heads-not-divisible",
         r"attention heads \(\d+\) must be divisible by tensor parallel size|is not divisible by "
         r"(tensor parallel|tp|the tensor)|must be divisible by tensor_parallel_size|heads must be "
