@@ -30,7 +30,7 @@ CAUSES = (
     ),
     Cause(
         "fused-layer-on-cpu",
-        r"is assigned to device CPU but (the )?(fused )?.* tensor is assigned to device",
+        r"is assigned to device CPU but .* is assigned to device",
         "a layer did not fit in card memory and runs on the CPU: lower the context, or use a smaller quantisation",
     ),
     Cause(
