@@ -13,13 +13,12 @@ from roles.container_toolkit import brought_with, container_toolkit, containers_
 from roles.cuda_toolkit import cuda_toolkit
 from roles.deploy_lock import deploy_lock
 from roles.engines import engines
-from roles.gateway import keys_refusals
 from roles.monitoring import monitoring
 from roles.network import network
 from roles.nvidia_cards import nvidia_cards
 from roles.nvidia_driver import driver_of, earlier_driver, managed, nvidia_driver
 from roles.operations.ahead import ask_ahead, ask_at_once, remember
-from roles.preflight import preflight
+from roles.preflight import keys_refusals, preflight
 from roles.probe import probe
 from roles.removal import removal
 from roles.rig import orders_of, rig_of

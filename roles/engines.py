@@ -26,6 +26,9 @@ from roles.fetching import brought, dropped, programs
 from roles.operations.jobs import job
 from roles.tools import environment
 
+SUPERVISOR = Path(__file__).with_name("operations") / "supervisor.py"
+"""The program that ends a step at limits that systemd does not know."""
+
 # What puts environments together on hosts, and judges them: sent there as texts.
 PROGRAMS = Path(__file__).with_name("envs") / "host"
 
@@ -101,7 +104,7 @@ def script(rig: Rig, made: Installation, tools: Tools, unit: str, done_with: Seq
         seen={"work": apart.WORK, "script": apart.SCRIPT},
         offline=apart.options(rig.roots),
         limits=apart.LIMITS,
-        supervisor=apart.SUPERVISOR.read_text(),
+        supervisor=SUPERVISOR.read_text(),
         marker=MARKER,
         program=one.program,
         body=body,

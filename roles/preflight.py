@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pyinfra import host, logger, state
 
 from rigwright.containers import plan as containers_plan
+from rigwright.declaration.rig import Rig
 from rigwright.host.desired import Desired
 from rigwright.host.preflight import evidence, refusals, warnings
 from rigwright.nvidia.driver.choice import Refused
 from roles import container_toolkit
-from roles.gateway import keys_refusals
 from roles.nvidia_driver import Chosen
 from roles.trees import changed
 
@@ -45,3 +45,13 @@ def preflight(wanted: Desired, driver: Chosen, containers: container_toolkit.Cho
     if reasons:
         state.fail_hosts({host})
     return not reasons
+
+
+def keys_refusals(rig: Rig) -> list[str]:
+    """Why the host does not take the operator's keys, of which it has newer ones; empty if it takes them."""
+    if not rig.gateway:
+        return []
+    # certificates take a library that hosts without a gateway do not need
+    from roles import gateway
+
+    return gateway.keys_refusals(rig)

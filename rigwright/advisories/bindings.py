@@ -18,7 +18,7 @@ DRIVER, CONTAINER_TOOLKIT, LLAMA_CPP = "nvidia-driver", "nvidia-container-toolki
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{2,99}$")]
 Word = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,79}$")]
 ApiPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_/.-]{0,199}$")]
-ShortVersion = Annotated[str, Field(min_length=1, max_length=64)]
+ShortVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z.+~:_-]{1,64}$")]
 Reached = Literal["request", "weights", "process"]
 
 

@@ -8,7 +8,6 @@ transient unit, so that sockets are kept from what needs none by the system call
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rigwright import system_calls
 from rigwright.declaration.entry import Roots
@@ -17,8 +16,6 @@ WORK = "/tmp/work"  # noqa: S108 - in a /tmp of its own
 """Where such a program sees the only folder that it may write to."""
 SCRIPT = "/tmp/script"  # noqa: S108
 """Where it sees the script that it runs."""
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
-"""The program that ends a step at limits that systemd does not know."""
 
 
 @dataclass(frozen=True)

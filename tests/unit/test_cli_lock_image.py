@@ -154,7 +154,7 @@ LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f
         (SMALL.manifest.decode().encode("utf-16"), "does not answer with an image document"),
         (b'{"mediaType": "\xed\xa0\x80"}', "does not answer with an image document"),
         (image({"a": File(b"a")}).index("arm64"), "has no image for Linux on x86_64"),
-        (changed(more="x" * 70_000), "at most 65536 can be locked"),
+        (changed(more="x" * (4 << 20)), "answers with more than 4 MiB"),
     ],
 )
 def test_what_is_no_image_is_refused_in_one_sentence(world: World, content: bytes, text: str) -> None:

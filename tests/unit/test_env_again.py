@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.engines import apart
 from rigwright.engines.kind import FILES, MARKER
 from rigwright.render import render
 
@@ -33,6 +34,7 @@ def given_back(folder: Path) -> subprocess.CompletedProcess[str]:
     values: dict[str, Any] = {"job": SimpleNamespace(target=str(folder)), "spec": "", "record": f"{folder}.record"}
     values |= dict.fromkeys(("unit", "work", "body", "programs", "package"), "") | {"marker": MARKER}
     values |= {"offline": (), "seen": {"work": "", "script": ""}, "program": "python"}
+    values |= {"limits": apart.LIMITS, "supervisor": ""}
     return shell(folder, render("engines/install.sh.j2", **values))
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.entry import Roots
-from rigwright.engines import apart, supervisor
+from rigwright.engines import apart
+from roles.engines import SUPERVISOR
+from roles.operations import supervisor
 from tests.unit.scripts import stand_in
 
 UNIT = "rw-job-x-compile.service"
@@ -25,7 +27,7 @@ def supervised(
     work.mkdir()
     kill = f"kill) kill -KILL $(cat {pid}) ;; show) echo {result} ;;"
     stand_in(folder / "bin", "systemctl", f'echo "$*" >> {folder}/asked; case $1 in {kill} esac')
-    words = [sys.executable, "-I", "-S", str(apart.SUPERVISOR), UNIT, str(most_kib), str(free_kib), str(log), str(work)]
+    words = [sys.executable, "-I", "-S", str(SUPERVISOR), UNIT, str(most_kib), str(free_kib), str(log), str(work)]
     return subprocess.run(
         [*words, "--", "sh", "-c", f"echo $$ > {pid}; cd {work}; {script}"],
         env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
@@ -89,6 +91,6 @@ def test_what_it_has_in_place_of_tmp_is_counted(tmp_path: Path, monkeypatch: pyt
 
 def test_every_program_that_came_from_outside_has_all_limits() -> None:
     names = ("RuntimeMaxSec", "LimitFSIZE", "MemoryMax", "TasksMax")
-    for words in (apart.options(Roots()), apart.options(Roots(), online=True), apart.command(Roots(), ("true",))):
+    for words in (apart.options(Roots()), apart.command(Roots(), ("true",))):
         found = {word.split("=")[1] for word in words if word.startswith("--property=")}
         assert set(names) <= found

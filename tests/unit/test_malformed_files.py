@@ -19,8 +19,8 @@ VARIANT = '[variants."llamacpp/x"]\nengine = "plain"\nmodel = "small"\n'
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a pipe": (os.mkfifo, "is not a file: a pipe, a socket or a device"),
     "too large": (
-        lambda path: path.write_bytes(b"#" * (17 << 20)),
-        "has more than 16 MiB",
+        lambda path: path.write_bytes(b"#" * (65 << 20)),
+        "has more than 64 MiB",
     ),
     "deep": (lambda path: path.write_text(f"a = {'[' * 5000}{']' * 5000}"), "it is nested too deeply"),
     "a long number": (lambda path: path.write_text(f"a = {'9' * 5000}"), "a number has too many digits"),

@@ -36,13 +36,13 @@ def test_a_line_without_end_comes_in_parts() -> None:
 
 def spoken(out: bytes) -> dict[str, Any]:
     """What a channel says."""
-    ignored = ("settimeout", "set_combine_stderr", "exec_command", "shutdown_write", "close")
+    ignored = ("settimeout", "set_combine_stderr", "exec_command", "sendall", "shutdown_write", "close")
     said = {"makefile": lambda _: io.BytesIO(out), "makefile_stderr": lambda _: io.BytesIO()}
     return dict.fromkeys(ignored, lambda *_: None) | said
 
 
 def carrying(channel: object) -> Any:
-    return SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda timeout: channel))
+    return SimpleNamespace(get_transport=lambda: SimpleNamespace(open_session=lambda: channel))
 
 
 def test_what_run_shows_of_a_line_without_end_is_shown_in_parts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,9 +60,9 @@ def test_no_template_writes_a_filter_itself() -> None:
 
 
 def test_jobs_and_clients_have_it_too() -> None:
-    online, offline = apart.options(Roots(), online=True), apart.options(Roots())
+    offline = apart.options(Roots())
     clients = shlex.split(command(Place("chat", "/run/x.sock", "m"), "rw-client-x"))
-    for words in (online, offline, clients):
+    for words in (offline, clients):
         lines = tuple(word.removeprefix("--property=") for word in words if "SystemCall" in word)
         assert "read" in allowed(lines)
         assert not {"io_uring_setup", "keyctl", "userfaultfd"} & allowed(lines)

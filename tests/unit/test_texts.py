@@ -26,7 +26,7 @@ SEEDS = (
     *("owner/name", "a/b.gguf", "sm_86", "py310h06a4308_0", "python >=3.10", "numpy==1.26.4", "requests>=2"),
     *("python_version < '3.11'", "libfoo 1.2.*", "nvidia-driver-{branch}", "a-tool", "A.py", "1.0", "x86_64"),
     *("0123456789ab", "a" * 64, "a sentence.", "https://h/{name}/a.deb", "b8_0", "h1234567_0", "vllm/model.py"),
-    *("2204", "lib/a.so sm_86 compute_90a", "2026-01-31T10:00:00+00:00"),
+    *("0123456789abcdef", "2204", "lib/a.so sm_86 compute_90a", "2026-01-31T10:00:00+00:00"),
 )
 POOL = tuple(dict.fromkeys((*SEEDS, *(one for values in VALID.values() for one in values))))
 HOSTILE = "\n\r\t\v\f\0\x1b\x7f\x85\x9b\u2028\u2029\u200e\u200f\u061c\u202a\u202e\u2066\u2069\ud800"

@@ -88,6 +88,7 @@ def answers() -> Answers:
         "ours": {
             **{name: [] for name in ("loose", "ahead", "folders", "secrets", "needed", "config")},
             "certificates": {},
+            "keys_version": "",
             "files": {},
             "ledger": {
                 "entry": {"path": RIG.ledger, "kind": "file", "uid": 0, "mode": 0o644, "gid": 0, "mtime": 0.0},
