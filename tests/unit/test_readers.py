@@ -69,7 +69,7 @@ ELSEWHERE = {
     "roles/trees/host/settle.py": "its own plan",
     "roles/weights/host/client.py": "tests/unit/test_weights_hub.py: what the hub's client logs",
     "roles/weights/host/hub.py": "what the fetcher beside it asks",
-    "roles/weights/host/packages.py": "tests/unit/test_slow_sources.py and test_packages.py: an index of any kind",
+    "roles/weights/host/packages.py": "tests/unit/test_packages.py and test_wheels.py: an index of any kind",
     "roles/weights/host/registry.py": "tests/unit/test_weights_any_answer.py: whatever a server answers",
     "roles/weights/host/spec.py": "its own plan",
 }

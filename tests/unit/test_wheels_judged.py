@@ -29,6 +29,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another one's module as a folder": ({"files": {"part/inner/__init__.py": ""}}, "takes the place of what part-1.0"),
     "another one's module as a library": ({"files": {"part/inner.abi3.so": ""}}, "takes the place of what part-1.0"),
     "another one's folder as a module": ({"files": {"part.py": ""}}, "takes the place of what part-1.0"),
+    "a program by a continued line": (
+        {"files": {"tool-1.0.dist-info/entry_points.txt": "[console_scripts]\na = tool:main\n  pip = tool:main\n"}},
+        "has a line that begins with",
+    ),
+    "a program behind a slash": (
+        {"files": {"tool-1.0.dist-info/entry_points.txt": "[console_scripts]\na/python = tool:main\n"}},
+        "has a name that is none",
+    ),
+    "a compiled module of another one": (
+        {"files": {"part/__pycache__/__init__.cpython-311.pyc": "x"}},
+        "would run in the place of a module's text",
+    ),
     "another one's program": ({"programs": ["part"]}, "its program part is part-1.0-py3-none-any.whl's"),
 }
 

@@ -33,6 +33,9 @@ MOST = 20_000
 """Files of an archive."""
 READ = 1 << 20
 """Bytes of a wheel's METADATA, or of its entry points."""
+PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+"""Name of a program that a wheel installs."""
+BLANKS = tuple(" \t\f\v;")
 AT_START = frozenset(("sitecustomize", "usercustomize"))
 """Modules that every Python imports by itself."""
 IN_SITE = re.compile(r"lib/python3\.[0-9]+/site-packages/(.+)")
@@ -194,7 +197,14 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
         said = parse_fields(archive, f"{info}/METADATA")
         wrong = [*_another(info, said, wanted), *_no_format(archive, found, info)]
         points = f"{info}/entry_points.txt"
-        commands = set(_entry_points(_text(archive, points))) if points in found else set()
+        listed = _text(archive, points) if points in found else ""
+        commands = set(_entry_points(listed))
+        # pip and this parser read a continued line, and a comment of INI's other kind, in two ways
+        wrong += [
+            f"{points} has a line that begins with {shown(line[0])}"
+            for line in listed.splitlines()
+            if line[:1] in BLANKS
+        ]
         own = []
         for path in found:
             top, _, rest = path.partition("/")
@@ -204,6 +214,14 @@ def look(wheel: Path, wanted: Mapping[str, Any]) -> Wheel:
                 wrong.append(f"{path} would be installed beside its modules")
             elif top != info:
                 own.append(path)
+            if path.endswith(".pyc"):
+                wrong.append(f"{shown(path)} would run in the place of a module's text")
+        # pip takes what follows the last slash of a name
+        wrong += [
+            f"its program {shown(one)} has a name that is none"
+            for one in sorted(commands)
+            if not PROGRAM.fullmatch(one)
+        ]
         wrong += [f"{shown(top)} would describe a package" for top in sorted(tops) if top.lower().endswith(ALSO)]
         wrong += [f"every Python would run {path}" for path in own if path.endswith(".pth") and "/" not in path]
         modules = frozenset(map(module, own))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -20,7 +19,7 @@ from .account import Account, link_in_place, take_over
 from .answers import passing, sentence
 from .http import bound
 from .records import File
-from .spec import DiskFull, Pace, Refused, Source
+from .spec import Pace, Refused, Source
 
 GIB = 1 << 30
 LOOK = 0.1
@@ -72,6 +71,11 @@ def mem_available() -> int:
     """Bytes that may be used without swapping: proc(5), meminfo."""
     with open("/proc/meminfo") as lines:
         return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that another user could write to, however deep; rm follows no link and ends at no depth."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)
 
 
 class Client:
@@ -132,13 +136,15 @@ class Client:
         Raises:
             Passed: the client did not bring it; what is in the part is the file's beginning.
             Elsewhere: the hub does not have it.
-            DiskFull: there is no room.
         """
         settings = xet_settings(self.memory, self.cpus, file.size) if source.xet else {"HF_HUB_DISABLE_XET": "1"}
         least = self.pace.least if last else self.pace.slowest
         account = Account(self.user)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        remove_tree(folder)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            raise Passed("the hub's client left a folder that cannot be removed") from None
         # what lies in it is the client's to reach by its name, and not to list
         folder.chmod(0o711)
         own = folder / OWN
@@ -151,7 +157,7 @@ class Client:
                 with self.xet_slots:
                     self._download(account, source, file, part, folder, growing, settings, least)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
     def _download(
         self,
@@ -300,10 +306,12 @@ def _reason(said: Mapping[str, Any], stalled: bool, exit_status: int, pace: Pace
             f"the hub's client stood still, or all but did (below {least / 1024:.0f} KiB/s), for {pace.stall:.0f} s"
         )
     if "full" in said:
-        return DiskFull(str(said["full"]))
+        # its word alone: a disk that is full ends the next way of fetching, too
+        return Passed(f"the hub's client says that there is no room: {said['full']}")
     if "other" in said:
         return Elsewhere(f"the hub has {said['other']} there, which is not what is locked: lock the model anew")
-    if status := int(said.get("status", 0)):
+    status = said.get("status")
+    if type(status) is int and 100 <= status <= 599:
         text = sentence(status, str(said.get("code", "")), str(said.get("message", "")), hub=True)
         # an address that ran out on the way is signed anew by the next request
         return Passed(text) if passing(status) or (status == 403 and not said.get("code")) else Elsewhere(text)

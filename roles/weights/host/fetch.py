@@ -17,6 +17,7 @@ from pathlib import Path
 
 from . import locks
 from .bringing import FULL, Bringing, Means, look
+from .client import remove_tree
 from .http import room, size_of
 from .place import Place
 from .progress import Board, say
@@ -64,7 +65,7 @@ class Run:
         self.place.make(self.spec.root)
         with alone(self.spec):
             for folder in self.spec.root.glob(".hub-*"):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
             open_files = [wanted for wanted in self.spec.files if not self._there(wanted.file)]
             try:
                 if open_files:
@@ -122,7 +123,7 @@ class Run:
         def guarded(one: Wanted) -> None:
             try:
                 work(one)
-            except (Refused, OSError) as error:
+            except Exception as error:
                 if isinstance(error, DiskFull) or getattr(error, "errno", None) in FULL:
                     means.full = True
                     error = DiskFull(self._full())
