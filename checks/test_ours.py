@@ -97,6 +97,7 @@ def _may(line: str, rig: Rig) -> bool:
             rig.gateway_user,
             rig.router_user,
             rig.doctor_user,
+            rig.hub_user,
             *user_names(rig.service_user).values(),
         )
     if kind == "tree":

@@ -22,7 +22,7 @@ from rigwright.supply.root_programs import INSTALLERS
 from rigwright.supply.tools import Tools, installers
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder
-from roles.fetching import brought, dropped, programs
+from roles.fetching import brought, dropped
 from roles.operations.jobs import job
 from roles.tools import environment
 
@@ -45,7 +45,6 @@ def engines(wanted: Desired) -> None:
         if made in missing:
             if by is tools:
                 environment(rig, tools, rig.installers, "environment installer", alone=f"{INSTALLERS}-")
-            programs(rig)
             files = [one for one in made.artefacts if not one.is_written]
             title = f"Fetch {installer(rig, made).pieces} of {made.name}"
             brought(rig, files, title, unless=installed_test(rig, made), python=f"{by.folder}/bin/python")
@@ -54,7 +53,6 @@ def engines(wanted: Desired) -> None:
     left = spent.left(rig, declared, facts.built_engines, facts.weight_bytes)
     unlocked = spent.unlocked(rig, declared, facts.weight_bytes)
     if left or unlocked:
-        programs(rig)
         dropped(rig, left, "Remove downloaded packages", unlocked)
 
 

@@ -80,8 +80,8 @@ UNDO = {
     "Base | Users": "usermod --shell /bin/sh rigwright-chat",
     "Base | Packages": "dpkg --purge ninja-build",
     "Tools | Install host tools": "rm /opt/rigwright/tools-*/.complete",
-    "Weights | Directory of programs that manage weights": "chmod 700 /opt/rigwright/weights",
-    "Weights | Programs that manage weights": "rm /opt/rigwright/weights/rigwright_weights/fetch.py",
+    "Tools | Directory of programs that manage weights": "chmod 700 /opt/rigwright/weights",
+    "Tools | Programs that manage weights": "rm /opt/rigwright/weights/rigwright_weights/fetch.py",
     "Weights | Weights are hashed again as time passes": "systemctl disable --quiet --now rigwright_rehash.timer",
 }
 # Seconds into an operation: its beginning, and where it waits for something.

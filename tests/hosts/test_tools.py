@@ -64,4 +64,4 @@ def test_a_hostile_wheel_of_the_host_tools_never_runs(lab: Lab, boot: Boot, tmp_
         assert run.status == 0, run.said
         assert deploy(inventory, file=TOOLS).changed == []
         assert host.run("ls /root/ran", check=False) == ""
-        host.run("/opt/rigwright/tools-*/bin/python -I -c 'import tool, part'")
+        host.run("$(dirname /opt/rigwright/tools-*/.complete)/bin/python -I -c 'import tool, part'")

@@ -17,7 +17,7 @@ from tests.hosts.support import PYINFRA, deploy, main_pid, plan, red, served, un
 EARLIER = "e32f42a"
 ENGINES = "stat -c '%n %Y' /opt/rigwright/engines/*/* /srv/models/*/*/*"
 # what that version had not: folders for records of trees, programs and timer that look after weights, and those records
-WAY = ["Base | Folders", "Base | Users", "Weights | Programs that manage weights"]
+WAY = ["Base | Folders", "Base | Users", "Tools | Programs that manage weights"]
 WAY += ["Weights | Weights are hashed again as time passes"]
 WAY += ["Serving | Write generation", "Serving | Activate generation", "Serving | Record what is installed"]
 
