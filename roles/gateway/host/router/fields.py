@@ -25,15 +25,21 @@ regular expression. patterns: the same of each regular expression in a JSON Sche
 ENTRY = "[]"
 PATTERNS = 4
 """Times the limit of one regular expression that all of a JSON Schema may have together."""
-MOST_TIMES = 1000
-"""What a regular expression may say that something is repeated at most."""
+MOST_TIMES = 2000
+"""The largest count that a regular expression may have in braces: what llama.cpp's grammars accept."""
+MOST_COPIES = 10_000
+"""Characters and classes that it may have with all counts multiplied out."""
 MOST_OPTIONAL = 64
-"""Places where it may say that something comes often or not at all: four tokens of a vocabulary of 300 take llama.cpp a
-second with 128 of them in a row, and with 2,000 it gives no answer to any client (measured).
+"""Places where it may say that something comes often or not at all, with the counts around them multiplied out: four
+tokens of a vocabulary of 300 take llama.cpp a second with 128 of them in a row, and with 2,000 it gives no answer to
+any client (measured).
 """
-_TIMES = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}", re.ASCII)
+# linear: no character is behind two opening braces
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_SPACE = " \t\n\r\f\v"
 # engines differ on a class that begins with its end: is it empty, or is that one of its characters?
-_CLASS = re.compile(r"\[\^?(?:[^\\\]]|\\.)(?:[^\\\]]|\\.)*\]", re.DOTALL)
+_CLASS = re.compile(r"\[(?!\^?\])(?:[^\\\]]|\\.)+\]", re.DOTALL)
+_OPENING = re.compile(r"\((?:\?(?:P?<\w+>|(?P<around><?[=!])|:|[ims]+(?:(?P<flags>\))|:)))?")
 # by flags an expression may change its own syntax: with x, white space may part a group and its repetition
 _FLAGS = re.compile(r"\(\?(?![:=!<]|P<|[ims]+[:)])")
 
@@ -165,13 +171,14 @@ def _is_modest_text(rule: FieldRule, value: Any, _: int | None) -> bool:
 
 
 def _has_modest_patterns(rule: FieldRule, value: Any, _: int | None) -> bool:
-    left = PATTERNS * rule.most
+    left, copies = PATTERNS * rule.most, PATTERNS * MOST_COPIES
     for one in _patterns(value):
         left -= len(one)
         # together, too: each character is a round in Python
-        if left < 0 or not is_modest(one, rule.most):
+        if left < 0 or (size := _copies(one, rule.most)) is None:
             return False
-    return True
+        copies -= size
+    return copies >= 0
 
 
 _DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
@@ -217,43 +224,132 @@ def _patterns(schema: Any) -> Iterator[str]:
             waiting.extend(inner for inner in one if isinstance(inner, (dict, list)))
 
 
+@dataclass(frozen=True)
+class _Size:
+    """What a part of a regular expression is compiled to."""
+
+    copies: int
+    """Characters and classes."""
+    optional: int
+    """Places with a choice."""
+    nullable: bool
+    """Whether it matches an empty text."""
+
+
+_POSITIONS = frozenset("bBAZzGkK123456789")
+"""What stands behind a backslash for a position, or for what a group has matched."""
+_CHARACTER = _Size(1, 0, nullable=False)
+_POSITION = _Size(1, 0, nullable=True)
+
+
+@dataclass
+class _Group:
+    """An open group."""
+
+    around: bool = False
+    """Whether it looks ahead or behind, and takes no character."""
+    branches: list[_Size] = field(default_factory=list)
+    """Before the last `|`."""
+    sequence: list[_Size] = field(default_factory=list)
+    """Behind it."""
+
+    def end_branch(self) -> None:
+        optional = sum(one.optional for one in self.sequence) if self.sequence else 1
+        nullable = all(one.nullable for one in self.sequence)
+        self.branches.append(_Size(sum(one.copies for one in self.sequence), optional, nullable))
+        self.sequence = []
+
+    def size(self) -> _Size:
+        self.end_branch()
+        nullable = self.around or any(one.nullable for one in self.branches)
+        copies = sum(one.copies for one in self.branches)
+        return _Size(copies, sum(one.optional for one in self.branches), nullable)
+
+
 def is_modest(pattern: str, most: float) -> bool:
-    """Whether a regular expression is of at most so many bytes, says in few places that something may come often or not
-    at all, and repeats nothing that repeats something itself: what engines compile those to grows by multiplication.
-    """
+    """Whether a regular expression is of at most so many bytes, and small with its repetitions multiplied out."""
+    return _copies(pattern, most) is not None
+
+
+def _copies(pattern: str, most: float) -> int | None:
+    """Characters and classes of a modest regular expression, multiplied out; None where it is not modest."""
     if len(pattern) > most or _FLAGS.search(pattern):
-        return False
-    groups = [False]  # of each open group, whether something in it is repeated
-    repeated = False  # whether the element before this character is, or has something that is
-    at = optional = 0
+        return None
+    groups = [_Group()]
+    at = 0
+    repeatable = lazy = False  # whether a repetition, or the mark of a lazy one, may come next
     while at < len(pattern):
-        one = pattern[at]
-        step, before, repeated = 1, repeated, False
+        one, sequence = pattern[at], groups[-1].sequence
+        if (times := _times(pattern, at)) is not None:
+            least, highest, step = times
+            if repeatable:
+                size = _repeat(sequence[-1], least, highest)
+                if size is None:
+                    return None
+                sequence[-1] = size
+            elif one != "?" or not lazy:
+                return None
+            repeatable, lazy = False, repeatable
+            at += step
+            continue
+        step, repeatable, lazy = 1, True, False
         if one == "\\":
             step = 2
+            sequence.append(_POSITION if pattern[at + 1 : at + 2] in _POSITIONS else _CHARACTER)
         elif one == "[":
-            found = _CLASS.match(pattern, at)
-            if found is None:
-                return False
+            if (found := _CLASS.match(pattern, at)) is None:
+                return None
             step = found.end() - at
+            sequence.append(_CHARACTER)
         elif one == "(":
-            groups.append(False)
-        elif one == ")" and len(groups) > 1:
-            repeated = groups.pop()
-            groups[-1] = groups[-1] or repeated
-        elif one in "*+" or (one == "{" and (found := _TIMES.match(pattern, at))):
-            if one == "{" and found:
-                step = found.end() - at
-                if any(len(digits) > 4 or int(digits) > MOST_TIMES for digits in filter(None, found.groups())):
-                    return False
-            if before:
-                return False
-            groups[-1] = repeated = True
-            optional += 1
-        elif one == "?":
-            repeated = before
-            optional += 1
-        elif one == "|" and (pattern[at - 1 : at] in ("", "(", "|") or pattern[at + 1 : at + 2] in ("", ")", "|")):
-            optional += 1
+            if (found := _OPENING.match(pattern, at)) is None:
+                return None
+            step, repeatable = found.end() - at, False
+            if not found["flags"]:
+                groups.append(_Group(around=bool(found["around"])))
+        elif one == ")":
+            size = groups.pop().size()
+            if not groups:
+                return None
+            groups[-1].sequence.append(size)
+        elif one == "|":
+            groups[-1].end_branch()
+            repeatable = False
+        else:
+            sequence.append(_POSITION if one in "^$" else _CHARACTER)
         at += step
-    return optional <= MOST_OPTIONAL
+    whole = groups.pop().size()
+    return whole.copies if not groups and whole.copies <= MOST_COPIES and whole.optional <= MOST_OPTIONAL else None
+
+
+def _times(pattern: str, at: int) -> tuple[int, int | None, int] | None:
+    """How often something comes at least and at most, and the length of what says so; None where nothing does."""
+    if (one := pattern[at]) in "*+?":
+        return int(one == "+"), 1 if one == "?" else None, 1
+    found = _BRACES.match(pattern, at) if one == "{" else None
+    if found is None:
+        return None
+    numbers = [number.strip(_SPACE) for number in found[1].split(",", 2)]
+    if len(numbers) > 2 or not all(number == "" or (number.isascii() and number.isdigit()) for number in numbers):
+        return None
+    # a long number is above all limits
+    least, highest = (int(one if len(one) < 10 else "9" * 9) if one else None for one in (numbers[0], numbers[-1]))
+    return least or 0, highest, len(found[0])
+
+
+def _repeat(size: _Size, least: int, highest: int | None) -> _Size | None:
+    """The size of a repetition; None where it is too large for an engine."""
+    if max(least, highest or 0) > MOST_TIMES:
+        return None
+    if highest is None:
+        # llama.cpp expands without an end what may be empty and comes without an end
+        if size.nullable:
+            return None
+        # what comes without an end in itself doubles the ways to read a text
+        copies = least + 1 if least > 1 else 1
+        made = _Size(copies * size.copies, 2 * copies * size.optional + 1, nullable=least == 0)
+    else:
+        copies = max(least, highest)
+        nullable = size.nullable or min(least, highest) == 0
+        made = _Size(max(copies, 1) * size.copies, copies * size.optional + (least != highest), nullable)
+    return made if made.copies <= MOST_COPIES and made.optional <= MOST_OPTIONAL else None
