@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -56,13 +57,13 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
 def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_path: Path, example: Example) -> None:
     rule = RULES[example.rule]
-    refused = refusal(judging(tmp_path, "grammar") if rule.name == "grammar_size" else strict, example)
+    # a grammar that is allowed still has a limit
+    others = {"grammar_size": ["grammar"], "structural_tag_size": ["structural_tag"]}.get(rule.name, [])
+    refused = refusal(judging(tmp_path, *others), example)
     assert refused is not None
     assert refused.param in rule.at
     assert refused.message.startswith(f"{refused.param} {rule.demand}: {rule.reason}; ")
     assert refused.message.endswith(f'gateway.allow_fields = ["{rule.name}"]')
-    # a grammar that is allowed still has a limit
-    others = {"grammar_size": ("grammar",)}.get(rule.name, ())
     assert refusal(judging(tmp_path, rule.name, *others), example) is None
 
 
@@ -312,6 +313,23 @@ def test_judging_an_expression_takes_time_that_grows_as_its_length(piece: str) -
 
     # what grows with the square takes 16 times as long, with the cube 64 times
     assert time(8000) < 10 * time(2000) + 0.02
+
+
+@pytest.mark.parametrize(("value", "passes"), [(-2, False), (-1, True), (0, True), (65536, True), (65537, False)])
+def test_the_engine_looks_back_over_a_bounded_number_of_tokens(strict: Model, value: int, passes: bool) -> None:
+    for name in ("repeat_last_n", "dry_penalty_last_n"):
+        assert (refusal(strict, json.dumps({"model": "m", name: value}).encode()) is None) is passes
+
+
+def test_the_scheme_of_a_long_url_is_judged_without_a_copy_of_it(strict: Model) -> None:
+    url = "DATA:" + "A" * (8 << 20)
+    asked = read(json.dumps({"model": "m", "messages": [{"content": [{"image_url": {"url": url}}]}]}).encode())
+    tracemalloc.start()
+    try:
+        _judge_fields(strict.rules["chat/completions"], asked, salted=False)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_number_as_text_within_the_limit_passes(strict: Model) -> None:

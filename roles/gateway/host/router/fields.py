@@ -22,6 +22,8 @@ size: at most `most` bytes, of the value as it is written for an outermost membe
 none of `names`. schemes: a text that begins with one of `names`. regex: a text of at most `most` bytes that is a modest
 regular expression. patterns: the same of each regular expression in a JSON Schema, and `PATTERNS` times as much of all.
 """
+MOST_SCHEME = 16
+"""Characters of a text that are compared with schemes: it may be of 64 MiB."""
 ENTRY = "[]"
 PATTERNS = 4
 """Times the limit of one regular expression that all of a JSON Schema may have together."""
@@ -163,7 +165,7 @@ def _is_no_word(rule: FieldRule, value: Any, _: int | None) -> bool:
 
 
 def _has_scheme(rule: FieldRule, value: Any, _: int | None) -> bool:
-    return not isinstance(value, str) or value.lower().startswith(tuple(rule.names))
+    return not isinstance(value, str) or value[:MOST_SCHEME].lower().startswith(tuple(rule.names))
 
 
 def _is_modest_text(rule: FieldRule, value: Any, _: int | None) -> bool:
