@@ -28,7 +28,19 @@ class RequestRule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]
-    kind: Literal["absent", "scalars", "entries", "prompts", "number", "size", "words", "schemes", "regex", "patterns"]
+    kind: Literal[
+        "absent",
+        "scalars",
+        "entries",
+        "prompts",
+        "number",
+        "size",
+        "words",
+        "schemes",
+        "regex",
+        "patterns",
+        "references",
+    ]
     at: tuple[str, ...]
     names: tuple[str, ...] = ()
     least: int = 0
@@ -64,6 +76,8 @@ class RequestRule(BaseModel):
             "schemes": f"must begin with {listed}",
             "regex": f"may be at most {self.most} bytes, {_MODEST}",
             "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, {_MODEST}",
+            "references": "must not have a $ref that leads to itself without a property or an item in between, and a "
+            "schema that is a text must be JSON",
         }[self.kind]
 
     @property

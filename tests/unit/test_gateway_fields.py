@@ -289,6 +289,47 @@ def test_patterns_are_few_together(strict: Model) -> None:
         assert (refusal(strict, sent) is None) is passes
 
 
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, False),
+        ({"$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}, False),
+        ({"$defs": {"a": [{"$ref": "#/$defs/a/0"}]}}, False),
+        ({"$defs": {"é": {"$ref": "#/$defs/é"}}}, False),
+        ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
+        ({"$defs": {"a": {}, "b": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}}, True),
+        ({"properties": {"$ref": {"type": "string"}, "next": {"anyOf": [{"$ref": "#"}, {}]}}}, True),
+        # looking at all of these would take long
+        ({"a": [{"$ref": f"#/{one}"} for one in range(15000)], "b": [[[[[[{"$ref": "#/x"}]]]]]] * 6000}, False),
+    ],
+)
+def test_no_reference_leads_to_itself(strict: Model, schema: dict[str, Any], passes: bool) -> None:
+    sent = json.dumps({"model": "m", "tools": [{"function": {"parameters": schema}}]}, ensure_ascii=False).encode()
+    refused = refusal(strict, sent)
+    assert (refused is None) is passes
+    assert refused is None or "$ref" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ('{"type":"object"}', True),
+        (json.dumps({"pattern": "(.{0,1000}){0,1000}x"}), False),
+        (json.dumps({"$defs": {"a": {"$ref": "#/$defs/a"}}}), False),
+        ("", False),
+        ("{", False),
+        ('"{}"', False),
+        ("[" * 30000, False),
+        ('{"pattern":"a","pattern":"b"}', False),
+        ('{"a":NaN}', False),
+    ],
+)
+def test_a_schema_that_is_a_text_is_judged_as_an_object(strict: Model, schema: str, passes: bool) -> None:
+    sent: list[dict[str, Any]] = [{"structured_outputs": {"json": schema}}, {"guided_json": schema}]
+    for members in (*sent, {"json_schema": schema}):
+        assert (refusal(strict, json.dumps({"model": "m", **members}).encode()) is None) is passes
+
+
 def test_patterns_are_small_together(strict: Model) -> None:
     for number, passes in ((20, True), (21, False)):
         sent = json.dumps({"model": "m", "tools": [{"pattern": ".{2000}"}] * number}).encode()

@@ -119,7 +119,7 @@ def _opening(text: str, at: int) -> int:
     for _ in range(MOST_MESSAGES):
         if text[at] == "]":
             break
-        message, end = _DECODER.raw_decode(text, at)
+        message, end = DECODER.raw_decode(text, at)
         if isinstance(message, dict) and message.get("role") == "user":
             return end
         at = _skip(text, end)
@@ -196,7 +196,7 @@ def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # int() refuses long numbers, and float() is exact as far as rules for fields count
-_DECODER = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_constant, object_pairs_hook=_single)
+DECODER = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_constant, object_pairs_hook=_single)
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:
@@ -234,7 +234,7 @@ def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:
 
 def _value(text: str, at: int) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise _broken(error.msg, error.pos) from None
     except RecursionError:

@@ -11,8 +11,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-KINDS = ("absent", "scalars", "entries", "prompts", "number", "size", "words", "schemes", "regex", "patterns")
+from .body import DECODER, Refused
+
+KINDS = (
+    "absent",
+    "scalars",
+    "entries",
+    "prompts",
+    "number",
+    "size",
+    "words",
+    "schemes",
+    "regex",
+    "patterns",
+    "references",
+)
 """What a rule demands of the value at its places:
 
 absent: no value, or an empty one: false, an empty text or list. scalars: an object of the named members, each a number,
@@ -21,7 +36,13 @@ prompts: at most `most` entries, where a list of numbers is one. number: `least`
 size: at most `most` bytes, of the value as it is written for an outermost member, else of a text. words: a text that is
 none of `names`. schemes: a text that begins with one of `names`. regex: a text of at most `most` bytes that is a modest
 regular expression. patterns: the same of each regular expression in a JSON Schema, and `PATTERNS` times as much of all.
+references: no `$ref` of a JSON Schema leads to itself without a property or an entry in between. For the last two, a
+text is the JSON of an object.
 """
+MOST_SCHEMA = 512 << 10
+"""Bytes of a JSON Schema that is a text."""
+MOST_STEPS = 200_000
+"""Members that are looked at for the references of one JSON Schema."""
 MOST_SCHEME = 16
 """Characters of a text that are compared with schemes: it may be of 64 MiB."""
 ENTRY = "[]"
@@ -173,6 +194,8 @@ def _is_modest_text(rule: FieldRule, value: Any, _: int | None) -> bool:
 
 
 def _has_modest_patterns(rule: FieldRule, value: Any, _: int | None) -> bool:
+    if isinstance(value, str) and (value := _parsed(value)) is None:
+        return False
     left, copies = PATTERNS * rule.most, PATTERNS * MOST_COPIES
     for one in _patterns(value):
         left -= len(one)
@@ -181,6 +204,12 @@ def _has_modest_patterns(rule: FieldRule, value: Any, _: int | None) -> bool:
             return False
         copies -= size
     return copies >= 0
+
+
+def _has_finite_references(_: FieldRule, value: Any, __: int | None) -> bool:
+    if isinstance(value, str) and (value := _parsed(value)) is None:
+        return False
+    return not _References(value).are_endless()
 
 
 _DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
@@ -194,6 +223,7 @@ _DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
     "schemes": _has_scheme,
     "regex": _is_modest_text,
     "patterns": _has_modest_patterns,
+    "references": _has_finite_references,
 }
 
 
@@ -224,6 +254,94 @@ def _patterns(schema: Any) -> Iterator[str]:
             waiting.extend(inner for inner in one.values() if isinstance(inner, (dict, list)))
         elif isinstance(one, list):
             waiting.extend(inner for inner in one if isinstance(inner, (dict, list)))
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    """The object that a text is the JSON of; None where it is not, or is too large."""
+    if len(text) > MOST_SCHEMA:
+        return None
+    try:
+        value = DECODER.decode(text)
+    except (ValueError, RecursionError, Refused):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class _References:
+    """The references of a JSON Schema, which may be anywhere in a value."""
+
+    def __init__(self, value: Any) -> None:
+        self._parents: dict[int, Any] = {}
+        """Objects and lists that hold another, by its id."""
+        self._starts: list[dict[str, Any]] = []
+        self._steps = MOST_STEPS
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, dict) and isinstance(one.get("$ref"), str):
+                self._starts.append(one)
+            for inner in one.values() if isinstance(one, dict) else one if isinstance(one, list) else ():
+                if isinstance(inner, (dict, list)):
+                    self._parents[id(inner)] = one
+                    waiting.append(inner)
+
+    def are_endless(self) -> bool:
+        """Whether one leads to itself, or looking for that takes too long."""
+        done: dict[int, bool] = {}
+        for start in self._starts:
+            path = [(start, iter([start]))]
+            while path:
+                _, following = path[-1]
+                one = next(following, None)
+                if self._steps < 0:
+                    return True
+                if one is None:
+                    done[id(path.pop()[0])] = True
+                elif id(one) not in done:
+                    done[id(one)] = False
+                    path.append((one, iter(self._following(one))))
+                elif not done[id(one)]:
+                    return True
+        return False
+
+    def _following(self, one: dict[str, Any]) -> list[dict[str, Any]]:
+        """The schemas that hold for the same value as one does."""
+        inner = [one.get(name) for name in ("not", "if", "then", "else")]
+        for name in ("allOf", "anyOf", "oneOf"):
+            if isinstance(several := one.get(name), list):
+                inner += several
+        self._steps -= len(inner)
+        found = [schema for schema in inner if isinstance(schema, dict)]
+        if isinstance(pointer := one.get("$ref"), str) and pointer.startswith("#/"):
+            root: Any = one
+            # which object is the schema's outermost one is the engine's to say
+            while root is not None and self._steps >= 0:
+                found += self._targets(root, pointer[2:].split("/"))
+                root = self._parents.get(id(root))
+        return found
+
+    def _targets(self, root: Any, names: list[str]) -> list[dict[str, Any]]:
+        targets = [root]
+        for name in names:
+            plain = unquote(name).replace("~1", "/").replace("~0", "~")
+            targets = [inner for one in targets for inner in self._named(one, {name, plain})]
+            if not targets or self._steps < 0:
+                return []
+        return [one for one in targets if isinstance(one, dict)]
+
+    def _named(self, one: Any, names: set[str]) -> list[Any]:
+        self._steps -= 1
+        if isinstance(one, list):
+            places = {int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 7}
+            return [one[at] for at in places if at < len(one)]
+        if not isinstance(one, dict):
+            return []
+        found = [one[name] for name in names if name in one]
+        # a character may be in one text as it is, in another one escaped
+        if not all(name.isascii() for name in names):
+            self._steps -= len(one)
+            return [inner for name, inner in one.items() if not name.isascii()] if self._steps >= 0 else []
+        return found
 
 
 @dataclass(frozen=True)
