@@ -15,6 +15,10 @@ from rigwright import toml
 
 FILE = Path(__file__).resolve().parents[2] / "catalog/gateway/fields.toml"
 _BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns"}
+_MODEST = (
+    "with counts of at most 2000, at most 10000 characters and at most 64 times * + ? or {m,n} when all counts are "
+    "multiplied out, and without * or + on what may be empty"
+)
 _NAMING = {"scalars", "words", "schemes"}
 
 
@@ -24,7 +28,19 @@ class RequestRule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]
-    kind: Literal["absent", "scalars", "entries", "prompts", "number", "size", "words", "schemes", "regex", "patterns"]
+    kind: Literal[
+        "absent",
+        "scalars",
+        "entries",
+        "prompts",
+        "number",
+        "size",
+        "words",
+        "schemes",
+        "regex",
+        "patterns",
+        "references",
+    ]
     at: tuple[str, ...]
     names: tuple[str, ...] = ()
     least: int = 0
@@ -58,10 +74,10 @@ class RequestRule(BaseModel):
             "size": f"may be at most {self.most} bytes",
             "words": f"must not be {listed}",
             "schemes": f"must begin with {listed}",
-            "regex": f"may be at most {self.most} bytes, must not repeat a repetition, and may say * + ? or {{}} at "
-            "most 64 times",
-            "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, which must "
-            "not repeat a repetition, and say * + ? or {} at most 64 times each",
+            "regex": f"may be at most {self.most} bytes, {_MODEST}",
+            "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, {_MODEST}",
+            "references": "must not have a $ref that leads to itself without a property or an item in between, and a "
+            "schema that is a text must be JSON",
         }[self.kind]
 
     @property

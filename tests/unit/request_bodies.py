@@ -84,6 +84,7 @@ def _wrong(rule: RequestRule) -> JsonValue:
         "words": rule.names[0] if rule.names else None,
         "schemes": "file:///etc/passwd",
         "regex": BOMB,
+        "references": {"$defs": {"a": {"$ref": "#/$defs/a"}}},
         "patterns": {"items": [{"properties": {"a": {"pattern": BOMB}}}]},
     }
     return values[rule.kind]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -55,13 +57,13 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
 def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_path: Path, example: Example) -> None:
     rule = RULES[example.rule]
-    refused = refusal(judging(tmp_path, "grammar") if rule.name == "grammar_size" else strict, example)
+    # a grammar that is allowed still has a limit
+    others = {"grammar_size": ["grammar"], "structural_tag_size": ["structural_tag"]}.get(rule.name, [])
+    refused = refusal(judging(tmp_path, *others), example)
     assert refused is not None
     assert refused.param in rule.at
     assert refused.message.startswith(f"{refused.param} {rule.demand}: {rule.reason}; ")
     assert refused.message.endswith(f'gateway.allow_fields = ["{rule.name}"]')
-    # a grammar that is allowed still has a limit
-    others = {"grammar_size": ("grammar",)}.get(rule.name, ())
     assert refusal(judging(tmp_path, rule.name, *others), example) is None
 
 
@@ -85,7 +87,8 @@ def test_null_is_no_value(strict: Model, rule: RequestRule) -> None:
 def test_rules_are_complete_and_of_known_kinds() -> None:
     assert len(set(rule_names())) == len(rule_names())
     assert {rule.kind for rule in request_rules()} <= set(fields.KINDS)
-    assert f"at most {fields.MOST_OPTIONAL} times" in RULES["regex"].demand
+    for limit in (f"{fields.MOST_OPTIONAL} times", f"{fields.MOST_COPIES} characters", f"most {fields.MOST_TIMES},"):
+        assert limit in RULES["regex"].demand
     assert f"{fields.PATTERNS * RULES['patterns'].most} together" in RULES["patterns"].demand
     source = re.compile(r"(CVE-\d{4}-\d+|PYSEC-\d{4}-\d+|GHSA(-[a-z0-9]{4}){3}|protocol|schema|measured|https://\S+)")
     for rule in request_rules():
@@ -172,23 +175,63 @@ def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
         (r"a{,5}b{2,}{", True),
         (r"{not a repetition}", True),
         (r"x{0,1000}", True),
-        (r"x{0,1001}", False),
+        (r"^[a-z0-9]+(?:-[a-z0-9]+)*$", True),
+        (r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$", True),
+        (r"^(?:[0-9a-zA-Z+/]{4})*$", True),
+        (r"([A-Za-z0-9][A-Za-z0-9\-]*\.)+", True),
+        (r"^.{1,2000}$", True),
+        (r"^(\d{1,3}\.){3}\d{1,3}$", True),
+        (r"x{0,2001}", False),
+        (r"x{2001,}", False),
         (r"x{99999999999}", False),
-        (r"(a+)+b", False),
-        (r"(a+)*", False),
-        (r"(a{9}){9}", False),
-        (r"((a{9})b){9}", False),
-        (r"((a)*|b){9}", False),
+        ("x{" + " " * 40 + "2001}", False),
+        (r"(.{0,1000}){0,1000}x", False),
+        (r"(a{100}){100}", True),
+        (r"(a{100}){101}", False),
+        (r"((a{20}b){20}){30}", False),
+        (r"((a{20}){20}){20,}", True),
+        (r"((a{20}){20}){30,}", False),
+        ("x{2000}" * 5, True),
+        ("x{2000}" * 6, False),
+        (r"(a?){0,63}", True),
+        (r"(a?){0,64}", False),
+        (r"(a?b?){33}", False),
+        (r"(a+){65}", False),
+        (r"(a+)+b", True),
+        (r"(a+)*", True),
+        ("(" * 5 + "a+" + ")+" * 5, True),
+        ("(" * 6 + "a+" + ")+" * 6, False),
+        (r"(a{9}){9}", True),
+        (r"((a)*|b){9}", True),
+        (r"(a\)b+)+", True),
+        # empty without an end
+        (r"(a*)*", False),
+        (r"(a?)+", False),
+        (r"((a?)(b?))*", False),
+        (r"(a|b?){2,}", False),
+        (r"(|a)+", False),
+        (r"(?:^)*", False),
+        (r"(\b)+", False),
+        (r"(?=a)*", False),
+        (r"((a)\2)*", True),
+        (r"(a{0})*", False),
+        (r"(?i)*", False),
+        # repeated at once
         (r"(a+)?{9}", False),
-        (r"(a+)+?", False),
+        (r"(a+)+?", True),
+        (r"a+??", False),
+        (r"a?*", False),
         (r"a{9}{9}", False),
         (r"a++", False),
-        (r"(a\)b+)+", False),
-        (r"([)]a+)+", False),
-        (r"(a[\]]+)+", False),
+        (r"*a", False),
+        (r"(+a)", False),
+        (r"a|*", False),
+        (r"(a", False),
+        (r"a)", False),
         # what engines read differently
         (r"[](a+)+b", False),
         (r"[^](a+)+]", False),
+        (r"[^]a", False),
         (r"[a", False),
         (r"(?x)(a+) +", False),
         (r"(?ix:(a+) +)", False),
@@ -203,16 +246,16 @@ def test_a_prompt_of_tokens_is_one_prompt(strict: Model) -> None:
         ("a" * 4097, False),
     ],
 )
-def test_an_expression_is_modest_that_repeats_no_repetition(pattern: str, modest: bool) -> None:
+def test_an_expression_is_modest_that_is_small_multiplied_out(pattern: str, modest: bool) -> None:
     assert is_modest(pattern, 4096) is modest
 
 
 def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
-    bomb = {"pattern": "(a+)+"}
+    bomb = {"pattern": "(a*)+"}
     for schema in (
         {"anyOf": [{"items": bomb}]},
         {"$defs": {"a": {"properties": {"pattern": bomb}}}},
-        {"patternProperties": {"(a+)+": {}}},
+        {"patternProperties": {"(a*)+": {}}},
     ):
         function = {"type": "function", "function": {"name": "a", "parameters": schema}}
         sent = json.dumps({"model": "m", "tools": [function]}).encode()
@@ -244,6 +287,90 @@ def test_patterns_are_few_together(strict: Model) -> None:
         schema = {"anyOf": [{"pattern": "a" * 4096}] * number}
         sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).encode()
         assert (refusal(strict, sent) is None) is passes
+
+
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, False),
+        ({"$defs": {"a/b": {"$ref": "#/$defs/a~1b"}}}, False),
+        ({"$defs": {"a": [{"$ref": "#/$defs/a/0"}]}}, False),
+        ({"$defs": {"é": {"$ref": "#/$defs/é"}}}, False),
+        ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
+        ({"$defs": {"a": {}, "b": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}}, True),
+        ({"properties": {"$ref": {"type": "string"}, "next": {"anyOf": [{"$ref": "#"}, {}]}}}, True),
+        # looking at all of these would take long
+        ({"a": [{"$ref": f"#/{one}"} for one in range(15000)], "b": [[[[[[{"$ref": "#/x"}]]]]]] * 6000}, False),
+    ],
+)
+def test_no_reference_leads_to_itself(strict: Model, schema: dict[str, Any], passes: bool) -> None:
+    sent = json.dumps({"model": "m", "tools": [{"function": {"parameters": schema}}]}, ensure_ascii=False).encode()
+    refused = refusal(strict, sent)
+    assert (refused is None) is passes
+    assert refused is None or "$ref" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ('{"type":"object"}', True),
+        (json.dumps({"pattern": "(.{0,1000}){0,1000}x"}), False),
+        (json.dumps({"$defs": {"a": {"$ref": "#/$defs/a"}}}), False),
+        ("", False),
+        ("{", False),
+        ('"{}"', False),
+        ("[" * 30000, False),
+        ('{"pattern":"a","pattern":"b"}', False),
+        ('{"a":NaN}', False),
+    ],
+)
+def test_a_schema_that_is_a_text_is_judged_as_an_object(strict: Model, schema: str, passes: bool) -> None:
+    sent: list[dict[str, Any]] = [{"structured_outputs": {"json": schema}}, {"guided_json": schema}]
+    for members in (*sent, {"json_schema": schema}):
+        assert (refusal(strict, json.dumps({"model": "m", **members}).encode()) is None) is passes
+
+
+def test_patterns_are_small_together(strict: Model) -> None:
+    for number, passes in ((20, True), (21, False)):
+        sent = json.dumps({"model": "m", "tools": [{"pattern": ".{2000}"}] * number}).encode()
+        assert (refusal(strict, sent) is None) is passes
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a{# , #", "{", "{#", "{1,#", "[a#", "(", "(?i", "(?<a", "(?P<#", "(a+", "|", "a?", "\\", "a{9", "a{,,#", "a{2}"],
+)
+def test_judging_an_expression_takes_time_that_grows_as_its_length(piece: str) -> None:
+    def time(length: int) -> float:
+        spaces = length // (1 + piece.count("#"))
+        pattern = piece.replace("#", " " * spaces) if "#" in piece else piece * (length // len(piece))
+
+        def once() -> float:
+            begun = perf_counter()
+            is_modest(pattern, length + 8)
+            return perf_counter() - begun
+
+        return min(once() for _ in range(5))
+
+    # what grows with the square takes 16 times as long, with the cube 64 times
+    assert time(8000) < 10 * time(2000) + 0.02
+
+
+@pytest.mark.parametrize(("value", "passes"), [(-2, False), (-1, True), (0, True), (65536, True), (65537, False)])
+def test_the_engine_looks_back_over_a_bounded_number_of_tokens(strict: Model, value: int, passes: bool) -> None:
+    for name in ("repeat_last_n", "dry_penalty_last_n"):
+        assert (refusal(strict, json.dumps({"model": "m", name: value}).encode()) is None) is passes
+
+
+def test_the_scheme_of_a_long_url_is_judged_without_a_copy_of_it(strict: Model) -> None:
+    url = "DATA:" + "A" * (8 << 20)
+    asked = read(json.dumps({"model": "m", "messages": [{"content": [{"image_url": {"url": url}}]}]}).encode())
+    tracemalloc.start()
+    try:
+        _judge_fields(strict.rules["chat/completions"], asked, salted=False)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_number_as_text_within_the_limit_passes(strict: Model) -> None:

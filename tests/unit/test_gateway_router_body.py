@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -85,6 +86,7 @@ def test_the_model_is_found_where_it_is(sent: bytes, model: str, span: tuple[int
         (b'{"model":"a","x":[' + b"[]," * 1_000_000 + b"1]}", "1000000 values"),
         (b'{"model":"a","x":[' + b'"",' * 1_000_000 + b"1]}", "1000000 values"),
         (b'{"model":"a","x":' + b'[""""""' * 700_000, "200 levels deep"),
+        (b'{"model":"a","' + b"x" * 257 + b'":1}', "more than 256 characters"),
         (b'{"model":"a"' + b"".join(b',"%d":1' % one for one in range(256)) + b"}", "256 members"),
     ],
 )
@@ -250,6 +252,27 @@ def test_a_body_of_many_texts_takes_no_more_memory_than_others() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2 * len(sent)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(b"[]" * 201 + b"]" * (8 << 20), "closes more"), (b"[" * 201 + b"]" * (8 << 20), "levels deep")],
+)
+def test_what_closes_too_much_or_is_too_deep_is_read_no_further(
+    sent: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = []
+    outside = body._outside
+
+    def counted(whole: bytes | bytearray) -> Iterator[bytes]:
+        for piece in outside(whole):
+            pieces.append(piece)
+            yield piece
+
+    monkeypatch.setattr(body, "_outside", counted)
+    with pytest.raises(Refused, match=said):
+        read(sent)
+    assert len(pieces) == 1
 
 
 @given(st.text(alphabet='ab\\"[{,', max_size=40), st.integers(1, 8))

@@ -19,6 +19,8 @@ MOST_MEMBERS = 256
 """Of the outermost object: each of them is a round in Python."""
 MOST_VALUES = 1_000_000
 """In the whole body. A body of 64 MiB of empty lists would take 1.4 GB of memory otherwise."""
+MOST_KEY = 256
+"""Characters of the name of an outermost member: each name is compared without heed of case."""
 MOST_NAME = 256
 """Characters of a model's name."""
 MOST_DEPTH = 200
@@ -83,6 +85,8 @@ def read(body: bytes | bytearray) -> Asked:
     spans: dict[str, tuple[int, int]] = {}
     members: dict[str, Any] = {}
     for key, first, end, value in _members(text):
+        if len(key) > MOST_KEY:
+            raise Refused(f"a member of the body has a name of more than {MOST_KEY} characters")
         # a reader that takes no heed of case, or ends a text at a NUL, would find a second one
         if key != "model" and key.partition("\0")[0].lower() == "model":
             raise Refused("a member of the body has a name that could be read as model", "model")
@@ -115,7 +119,7 @@ def _opening(text: str, at: int) -> int:
     for _ in range(MOST_MESSAGES):
         if text[at] == "]":
             break
-        message, end = _DECODER.raw_decode(text, at)
+        message, end = DECODER.raw_decode(text, at)
         if isinstance(message, dict) and message.get("role") == "user":
             return end
         at = _skip(text, end)
@@ -147,16 +151,18 @@ def _modest(body: bytes | bytearray) -> None:
     openings = body.count(b"[") + body.count(b"{")
     if openings <= MOST_DEPTH and openings + body.count(b",") < MOST_VALUES:
         return
-    values = depth = deepest = 0
+    values = depth = 0
     for bare in _outside(body):
         values += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
         if values >= MOST_VALUES:
             raise Refused(f"the body has more than {MOST_VALUES} values")
         steps = memoryview(bare.translate(_STEPS, _NO_STEPS)).cast("b")
-        deepest = max(deepest, max(accumulate(steps, initial=depth)))
+        # each step is a round in Python: what closes more than it opens, or is too deep, is read no further
+        if max(accumulate(steps, initial=depth)) > MOST_DEPTH:
+            raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep")
         depth += sum(steps)
-    if deepest > MOST_DEPTH:
-        raise Refused(f"the body is nested more than {MOST_DEPTH} levels deep")
+        if depth < 0:
+            raise Refused("the body is not JSON: it closes more objects and lists than it opens")
 
 
 def _outside(body: bytes | bytearray) -> Iterator[bytes]:
@@ -190,7 +196,7 @@ def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # int() refuses long numbers, and float() is exact as far as rules for fields count
-_DECODER = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_constant, object_pairs_hook=_single)
+DECODER = json.JSONDecoder(parse_int=float, parse_float=float, parse_constant=_constant, object_pairs_hook=_single)
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:
@@ -228,7 +234,7 @@ def _members(text: str) -> Iterator[tuple[str, int, int, Any]]:
 
 def _value(text: str, at: int) -> tuple[Any, int]:
     try:
-        return _DECODER.raw_decode(text, at)
+        return DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise _broken(error.msg, error.pos) from None
     except RecursionError:
