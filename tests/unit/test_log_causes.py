@@ -175,3 +175,8 @@ def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) ->
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(Refused, match=reason):
         read_log(tmp_path / "log")
+
+
+def test_no_pattern_repeats_any_character_without_a_bound() -> None:
+    causes = [*KERNEL, *(cause for kind in kinds().values() for cause in kind.causes)]
+    assert causes and not [one.pattern for one in causes if re.search(r"(?<!\\)\.[*+]", one.pattern)]
