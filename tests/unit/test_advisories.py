@@ -141,7 +141,13 @@ def says(
         *(
             ({name: True}, with_model(QWEN3 | {"architectures": [one]}), None)
             for name in ("no_image_model", "no_video_model")
-            for one in ("QWenLMHeadModel", "Phi3VForCausalLM", "Phi4MMForCausalLM", "Ovis2_5", "Molmo2ForConditionalGeneration")
+            for one in (
+                "QWenLMHeadModel",
+                "Phi3VForCausalLM",
+                "Phi4MMForCausalLM",
+                "Ovis2_5",
+                "Molmo2ForConditionalGeneration",
+            )
         ),
         ({"flag_absent": "kv-offloading-size"}, with_options("--kv-offloading-size=8"), False),
         ({"model_architecture_not": ("Qwen2_5_VLForConditionalGeneration",)}, same, True),
