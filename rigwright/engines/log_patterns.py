@@ -23,8 +23,8 @@ MEMORY = (
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
     Cause(
         "out-of-host-memory",
-        r"\bstd::bad_alloc\b|^(?!.{0,200}mlock).{0,200}Cannot allocate memory|DefaultCPUAllocator: can't allocate memory"
-        r"|^MemoryError\b|oom[-_]kill",
+        r"\bstd::bad_alloc\b|^(?!.{0,200}mlock).{0,200}Cannot allocate memory"
+        r"|DefaultCPUAllocator: can't allocate memory|^MemoryError\b|oom[-_]kill",
         "the host's memory is full: raise memory_max of the instance, or add RAM",
     ),
     Cause(
@@ -321,7 +321,8 @@ MODEL_FILES = (
     ),
     Cause(
         "gated",
-        r"Access to model .{0,200} is restricted|GatedRepoError|401 Client Error|403 Client Error|RepositoryNotFoundError",
+        r"Access to model .{0,200} is restricted|GatedRepoError|401 Client Error|403 Client Error"
+        r"|RepositoryNotFoundError",
         "the hub refuses the model: it is gated or private, or the token is missing",
     ),
     Cause(

@@ -17,6 +17,7 @@ from cli.diagnose import causes_for_log
 from cli.ending import Refused
 from cli.log_file import LAST, read_log
 from rigwright.engines import kinds
+from rigwright.operate import kernel_messages
 from rigwright.operate.diagnose import KERNEL, diagnosed
 from rigwright.operate.evidence import Evidence
 
@@ -178,5 +179,5 @@ def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) ->
 
 
 def test_no_pattern_repeats_any_character_without_a_bound() -> None:
-    causes = [*KERNEL, *(cause for kind in kinds().values() for cause in kind.causes)]
+    causes = [*kernel_messages.CAUSES, *(cause for kind in kinds().values() for cause in kind.causes)]
     assert causes and not [one.pattern for one in causes if re.search(r"(?<!\\)\.[*+]", one.pattern)]
