@@ -5,6 +5,7 @@ paramiko's own reader ends at the first line that it does not understand, knows 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,8 @@ from paramiko.hostkeys import HostKeyEntry
 
 LARGEST = 16 << 20
 """Bytes of a file; 100,000 hosts take 10 MB."""
+SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+"""What OpenSSH reads beside the user's files (GlobalKnownHostsFile)."""
 AUTHORITY, REVOKED = "@cert-authority", "@revoked"
 
 
@@ -56,6 +59,8 @@ class KnownHosts(paramiko.HostKeys):
         self.revoked: set[bytes] = set()
         self.skipped: list[str] = []
         """FILE:LINE of each line that could not be read, or whose marker is not supported."""
+        self.unreadable_revocations: list[str] = []
+        """FILE:LINE of those of them that revoke a key: it may be any host's."""
 
     def load(self, filename: Any) -> None:
         """Add a file's lines; one that does not exist has none.
@@ -74,13 +79,16 @@ class KnownHosts(paramiko.HostKeys):
             line = raw.decode(errors="replace").strip()
             if line and not line.startswith("#") and not self._take(line, number):
                 self.skipped.append(f"{filename}:{number}")
+                if line.split(maxsplit=1)[0] == REVOKED:
+                    self.unreadable_revocations.append(f"{filename}:{number}")
 
     def _take(self, line: str, number: int) -> bool:
-        marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
+        fields = line.split()
+        marker = fields.pop(0) if line.startswith("@") else ""
         if marker not in ("", REVOKED):
             return False
         try:
-            entry = HostKeyEntry.from_line(rest.strip(), number)
+            entry = HostKeyEntry.from_line(" ".join(fields), number)
         except Exception:
             return False
         if entry is None or entry.key is None:
@@ -95,11 +103,28 @@ class KnownHosts(paramiko.HostKeys):
         """Whether a file revokes a key, for whatever host."""
         return key.asbytes() in self.revoked
 
+    def refuse_unreadable_revocations(self) -> None:
+        """Rely on no key while a line that revokes one cannot be read.
+
+        Raises:
+            paramiko.SSHException: there is such a line.
+        """
+        if self.unreadable_revocations:
+            raise paramiko.SSHException(
+                f"{self.unreadable_revocations[0]} revokes a host key and cannot be read: correct or remove that line. "
+                "Nothing was sent"
+            )
+
     def lookup(self, hostname: str) -> Any:
-        """Key type -> key of a host, or None; a revoked key in it equals no other."""
+        """Key type -> key of a host, or None; a revoked key in it equals no other.
+
+        Raises:
+            paramiko.SSHException: the host is known, and a line that revokes a key cannot be read.
+        """
         found = super().lookup(hostname)
         if found is None:
             return None
+        self.refuse_unreadable_revocations()
         return KeysOfHost({kind: RevokedKey(key) if self.is_revoked(key) else key for kind, key in found.items()})
 
     def _hostname_matches(self, hostname: str, entry: HostKeyEntry) -> bool:
@@ -124,12 +149,16 @@ _loaded: dict[tuple[str, ...], KnownHosts] = {}
 
 
 def load_known_hosts(filenames: Iterable[str]) -> KnownHosts:
-    """The host keys of files, each file read once a run.
+    """The host keys of files and of the system's own, each file read once a run.
+
+    A declared host key stands alone: with /dev/null as the only file, the system's are not read.
 
     Raises:
         paramiko.SSHException: a file exists and cannot be read.
     """
     names = tuple(filenames)
+    if names != (os.devnull,):
+        names = (*names, *SYSTEM_FILES)
     if names not in _loaded:
         made = KnownHosts()
         for name in names:

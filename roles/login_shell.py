@@ -13,6 +13,8 @@ from typing import Any
 
 # A program with words, at most one of them a script of sh in single quotes: sh, csh, tcsh and fish read it alike.
 PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+ -]+(?:'[^'!\\\n]*')?")
+END = "#end-of-script-8c1f"
+"""Last line of a script that is read from standard input."""
 LONGEST = 1000
 """Characters of a line that goes as it is."""
 
@@ -27,8 +29,10 @@ def render_line(command: str) -> tuple[str, bytes]:
     """
     if is_plain(command):
         return command, b""
-    script = command.encode()
-    return f"sh -c 'eval \"$(dd bs={len(script)} count=1 iflag=fullblock status=none)\"'", script
+    # a script that was cut lacks the last line, and nothing of it is run
+    script = f"{command}\n{END}".encode()
+    read = f"x=$(dd bs={len(script)} count=1 iflag=fullblock status=none)"
+    return f"sh -c '{read}; case $x in *{END}) eval \"$x\";; *) exit 255;; esac'", script
 
 
 def render_terminal_line(command: str) -> str:

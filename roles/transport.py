@@ -14,7 +14,14 @@ from typing import Any
 
 import paramiko
 from pyinfra.connectors.sshuserclient import client as ssh_client
-from pyinfra.connectors.sshuserclient.client import AskPolicy, SSHClient, StrictPolicy, append_hostkey
+from pyinfra.connectors.sshuserclient.client import (
+    AcceptNewPolicy,
+    AskPolicy,
+    SSHClient,
+    StrictPolicy,
+    WarningPolicy,
+    append_hostkey,
+)
 
 from rigwright.declaration.host_key import HostKey
 from roles.known_hosts import KnownHosts, load_known_hosts
@@ -122,7 +129,10 @@ def skipped_lines(client: SSHClient) -> tuple[str, ...]:
 
 def _refuse_revoked(client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
     hosts = client._host_keys
-    if isinstance(hosts, KnownHosts) and hosts.is_revoked(key):
+    if not isinstance(hosts, KnownHosts):
+        return
+    hosts.refuse_unreadable_revocations()
+    if hosts.is_revoked(key):
         found = key_of(key)
         raise paramiko.SSHException(
             f"{hostname} has host key {found.fingerprint} ({found.kind}), which known_hosts revokes: nothing was sent"
@@ -159,6 +169,22 @@ def _missing_host_key(self: StrictPolicy, client: SSHClient, hostname: str, key:
         raise transport.refusal(key_of(key), None, hostname)
 
 
+_accept_new: Callable[..., None] = AcceptNewPolicy.missing_host_key
+_warn: Callable[..., None] = WarningPolicy.missing_host_key
+
+
+def _accept_new_host_key(self: AcceptNewPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
+    _refuse_revoked(client, hostname, key)
+    _accept_new(self, client, hostname, key)
+
+
+def _warn_of_host_key(self: WarningPolicy, client: SSHClient, hostname: str, key: paramiko.PKey) -> None:
+    _refuse_revoked(client, hostname, key)
+    _warn(self, client, hostname, key)
+
+
+AcceptNewPolicy.missing_host_key = _accept_new_host_key  # type: ignore[method-assign]
+WarningPolicy.missing_host_key = _warn_of_host_key  # type: ignore[method-assign]
 StrictPolicy.missing_host_key = _missing_host_key  # type: ignore[method-assign]
 AskPolicy.missing_host_key = _ask_host_key  # type: ignore[method-assign]
 ssh_client.get_host_keys = load_known_hosts

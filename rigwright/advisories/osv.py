@@ -29,6 +29,8 @@ MOST_PARTS = 20_000
 LONGEST_TEXT = 300
 # Unreadable records that are named; the others are counted.
 FEW = 5
+# Unreadable records of an export that is still used.
+MOST_UNREADABLE = 10_000
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{2,99}")
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T[0-9:.]{5,20}(?:Z|[+-][0-9:]{4,6})?|([0-9]{4}-[0-9]{2}-[0-9]{2})")
 _ENDS = ("introduced", "fixed", "last_affected", "limit")
@@ -231,7 +233,7 @@ def _take(export: AdvisoryExport, name: str, raw: bytes, keys: set[tuple[str, st
         record = parse_record(data)
     except (ValueError, RecursionError) as error:
         why = str(error) if not isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is no JSON"
-        export.unreadable.append(f"{printable(name)[:LONGEST_TEXT]} {printable(why)[:LONGEST_TEXT]}")
+        _note_unreadable(export, f"{printable(name)[:LONGEST_TEXT]} {printable(why)[:LONGEST_TEXT]}")
         return
     day = parse_day(data.get("modified")) or parse_day(data.get("published"))
     if day and (export.as_of is None or day > export.as_of):
@@ -280,10 +282,21 @@ def _pieces(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
         yield path.name, content(path, LARGEST_RECORD)
 
 
+def _note_unreadable(export: AdvisoryExport, line: str) -> None:
+    if len(export.unreadable) == MOST_UNREADABLE:
+        raise UnreadableExport(f"has more than {MOST_UNREADABLE} unreadable records")
+    export.unreadable.append(line)
+
+
 def _zipped(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.is_dir() or not member.filename.endswith(".json"):
+                continue
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                # those of other codecs may take any memory, whatever is read of them
+                export.total += 1
+                _note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} is neither stored nor deflated")
                 continue
             try:
                 with archive.open(member) as file:
@@ -291,10 +304,10 @@ def _zipped(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
                     raw = file.read(LARGEST_RECORD + 1)
             except (RuntimeError, zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
                 export.total += 1
-                export.unreadable.append(f"{printable(member.filename)[:LONGEST_TEXT]} {printable(str(error))[:80]}")
+                _note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} {printable(str(error))[:80]}")
                 continue
             except Exception as error:  # a codec's own: zlib.error, lzma.LZMAError
                 export.total += 1
-                export.unreadable.append(f"{printable(member.filename)[:LONGEST_TEXT]} {type(error).__name__}")
+                _note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} {type(error).__name__}")
                 continue
             yield member.filename, raw

@@ -34,6 +34,26 @@ MODEL = "model"
 # Keys of config.json by which models accept video and images (transformers' composite configs).
 VIDEO_KEYS = re.compile(r"video.*(token|config)|(token|config).*video")
 IMAGE_KEYS = ("vision_config", "vision_tower_config", "image_token_id", "image_token_index")
+# Architectures that vLLM serves from text alone. Closed: any other may accept images or video, whatever its config.json
+# names the parts for that. Left out are names that vLLM also uses for a model with images (QWenLMHeadModel, ChatGLMModel).
+TEXT_ONLY = frozenset(
+    (
+        *("ApertusForCausalLM", "ArceeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "DbrxForCausalLM"),
+        *("DeepseekForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM"),
+        *("Exaone4ForCausalLM", "ExaoneForCausalLM", "FalconForCausalLM", "FalconH1ForCausalLM", "GPT2LMHeadModel"),
+        *("GPTBigCodeForCausalLM", "GPTJForCausalLM", "GPTNeoXForCausalLM", "GemmaForCausalLM", "Gemma2ForCausalLM"),
+        *("Gemma3ForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmForCausalLM"),
+        *("GptOssForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM", "GraniteMoeHybridForCausalLM"),
+        *("InternLM2ForCausalLM", "InternLM3ForCausalLM", "JambaForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"),
+        *("LlamaForCausalLM", "MambaForCausalLM", "Mamba2ForCausalLM", "MiniMaxM2ForCausalLM", "MistralForCausalLM"),
+        *("MixtralForCausalLM", "NemotronForCausalLM", "NemotronHForCausalLM", "OPTForCausalLM", "OlmoForCausalLM"),
+        *("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM", "PhiForCausalLM", "Phi3ForCausalLM"),
+        *("PhiMoEForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
+        *("Qwen3NextForCausalLM", "SeedOssForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM"),
+    )
+)
+# Options by which vLLM serves another architecture than config.json names.
+OTHER_CONFIG = ("hf-overrides", "config-format", "hf-config-path", "model-impl")
 # Options by which vLLM leaves out what sees.
 BLIND = ("language-model-only",)
 _OPTION = re.compile(r"--([A-Za-z0-9][A-Za-z0-9_-]*)(?:[=.].*)?", re.DOTALL)
@@ -210,8 +230,14 @@ def _accepts(
     model = scene.checkpoint(path.instance)
     if model is None:
         return PredicateAnswer(None, f"the lock does not say whether the model accepts {what}")
-    accepts = has(model.config)
-    return PredicateAnswer(not accepts, f"the model accepts {what if accepts else f'no {what}'}")
+    if has(model.config):
+        return PredicateAnswer(False, f"the model accepts {what}")
+    if options is None or any(name in options for name in OTHER_CONFIG):
+        return PredicateAnswer(None, "the engine may be told another architecture than config.json names")
+    names = ", ".join(model.architectures) or "none"
+    if not model.architectures or not {*model.architectures} <= TEXT_ONLY:
+        return PredicateAnswer(None, f"the model's architecture, {names}, is not known to accept text alone")
+    return PredicateAnswer(True, f"the model's architecture, {names}, accepts no {what}")
 
 
 def _no_video_model(scene: PredicateScene, path: AccessPath, _: object) -> PredicateAnswer:

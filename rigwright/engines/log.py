@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 # Of the room for tokens between two starts that are alike: what CUDA and the driver take of a card differs by some MiB.
 DRIFT = 0.05
+# Characters of a line that are searched: the effort of a search can grow with the square of them, or worse.
+LONGEST = 1000
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Cause:
 
 def matching_cause(causes: Iterable[Cause], line: str) -> Cause | None:
     """The first cause whose pattern a line contains; specific causes come before general ones."""
-    return next((one for one in causes if re.search(one.pattern, line)), None)
+    return next((one for one in causes if re.search(one.pattern, line[:LONGEST])), None)
 
 
 def matched_lines(causes: Iterable[Cause], lines: Sequence[str]) -> dict[Cause, list[int]]:
@@ -70,6 +72,7 @@ def matched_lines(causes: Iterable[Cause], lines: Sequence[str]) -> dict[Cause, 
         causes: In the order of precedence.
         lines: Each without a line break.
     """
+    lines = [line[:LONGEST] for line in lines]
     text = "\n".join(lines)
     starts = [0]
     for line in lines:

@@ -23,8 +23,8 @@ MEMORY = (
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
     Cause(
         "out-of-host-memory",
-        r"\bstd::bad_alloc\b|^(?!.*mlock).*Cannot allocate memory|DefaultCPUAllocator: can't allocate memory"
-        r"|^MemoryError\b|oom[-_]kill",
+        r"\bstd::bad_alloc\b|^(?!.{0,200}mlock).{0,200}Cannot allocate memory"
+        r"|DefaultCPUAllocator: can't allocate memory|^MemoryError\b|oom[-_]kill",
         "the host's memory is full: raise memory_max of the instance, or add RAM",
     ),
     Cause(
@@ -135,13 +135,13 @@ DRIVER = (
 CARD_FAULTS = (
     Cause(
         "custom-all-reduce",
-        r"[Cc]uda error .*custom_all_reduce\.cuh",
+        r"[Cc]uda error .{0,200}custom_all_reduce\.cuh",
         "the cards cannot read each other's memory: set disable_custom_all_reduce = True, and remove "
         "expandable_segments from PYTORCH_CUDA_ALLOC_CONF",
     ),
     Cause(
         "not-for-this-card",
-        r"only supports? (Hopper|Blackwell|SM ?\d+)|[Ff]eature .* not supported on \.target|Invalid thread config"
+        r"only supports? (Hopper|Blackwell|SM ?\d+)|[Ff]eature .{0,200} not supported on \.target|Invalid thread config"
         r"|No \w+ MoE backend supports|requires? (at least )?compute capability \d|not supported on this (GPU|device)",
         "a kernel does not exist for these cards or this quantisation: use another backend or variant",
     ),
@@ -231,7 +231,7 @@ BUILDS = (
     ),
     Cause(
         "flashinfer-version",
-        r"flashinfer-(cubin|jit-cache|python)?.*version.*does not match",
+        r"flashinfer-(cubin|jit-cache|python)?.{0,200}version.{0,200}does not match",
         "flashinfer's packages have different versions: lock the same version of flashinfer-python "
         "and flashinfer-cubin",
     ),
@@ -261,7 +261,7 @@ BUILDS = (
     ),
     Cause(
         "nvcc-glibc",
-        r"exception specification is incompatible|math_functions\.h.*rsqrt|rsqrt.*noexcept",
+        r"exception specification is incompatible|math_functions\.h.{0,200}rsqrt|rsqrt.{0,200}noexcept",
         "nvcc's headers conflict with this glibc: use a newer CUDA toolkit",
         check="K01",
     ),
@@ -311,7 +311,7 @@ MODEL_FILES = (
     Cause(
         "unknown-model-type",
         r"model type `?\w+`? but Transformers does not recognize this architecture|Model "
-        r"architectures \[.*\] (are|is) not supported|not supported by transformers version",
+        r"architectures \[.{0,200}\] (are|is) not supported|not supported by transformers version",
         "the engine is older than the model: use a newer engine",
     ),
     Cause(
@@ -321,7 +321,8 @@ MODEL_FILES = (
     ),
     Cause(
         "gated",
-        r"Access to model .* is restricted|GatedRepoError|401 Client Error|403 Client Error|RepositoryNotFoundError",
+        r"Access to model .{0,200} is restricted|GatedRepoError|401 Client Error|403 Client Error"
+        r"|RepositoryNotFoundError",
         "the hub refuses the model: it is gated or private, or the token is missing",
     ),
     Cause(
@@ -335,7 +336,7 @@ MODEL_FILES = (
 PROCESSES = (
     Cause(
         "assertion",
-        r"Assertion [`'].*['`] failed|Assertion failed:",
+        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
         "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
     ),
     Cause(

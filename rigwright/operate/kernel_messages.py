@@ -20,7 +20,7 @@ _SECURE_BOOT = (
 CAUSES = (
     Cause(
         "bar-space",
-        r"BAR\d+ is 0M @ 0x0|PCI I/O region assigned to your NVIDIA device is invalid|BAR \d+.*: "
+        r"BAR\d+ is 0M @ 0x0|PCI I/O region assigned to your NVIDIA device is invalid|BAR \d+.{0,200}: "
         r"(can't assign|failed to assign|no space for)",
         _FIRMWARE_SETTING,
     ),
@@ -44,7 +44,7 @@ CAUSES = (
     ),
     Cause(
         "card-needs-open",
-        r"requires use of the NVIDIA open kernel modules|rmInit.*open kernel modules",
+        r"requires use of the NVIDIA open kernel modules|rmInit.{0,200}open kernel modules",
         "this card needs NVIDIA's open kernel module",
         check="N08",
     ),
@@ -67,7 +67,7 @@ CAUSES = (
     ),
     Cause(
         "card-bound-elsewhere",
-        r"GPU .* is already bound to|NVIDIA probe routine was not called for|Nouveau.*conflict"
+        r"GPU .{0,200} is already bound to|NVIDIA probe routine was not called for|Nouveau.{0,200}conflict"
         r"|already (bound|in use) (to|by) (nouveau|vfio-pci|nvidiafb)",
         "another driver has the card: unbind it, or blacklist that driver and reboot",
     ),
@@ -79,8 +79,8 @@ CAUSES = (
     ),
     Cause(
         "gsp-firmware",
-        r"WPR2|failed to load firmware .*gsp|GSP firmware image.*(not found|failed)|Direct firmware "
-        r"load for nvidia/.* failed",
+        r"WPR2|failed to load firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
+        r"load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
         "reinstall the driver's firmware package",
     ),
@@ -91,10 +91,10 @@ CAUSES = (
         r"key",
         _SECURE_BOOT,
     ),
-    Cause("module-lockdown", r"Lockdown: .*(unsigned module|restricted)", _SECURE_BOOT),
+    Cause("module-lockdown", r"Lockdown: .{0,200}(unsigned module|restricted)", _SECURE_BOOT),
     Cause(
         "module-version",
-        r"version magic '.*' should be|disagrees about version of symbol|Invalid module format|Exec format error",
+        r"version magic '.{0,200}' should be|disagrees about version of symbol|Invalid module format|Exec format error",
         "the module was built for another kernel: build it for the running one (`dkms autoinstall`), "
         "or boot the kernel that it is for",
     ),
@@ -105,42 +105,42 @@ CAUSES = (
     ),
     Cause(
         "io-page-fault",
-        r"IO_PAGE_FAULT|DMAR:.*fault",
+        r"IO_PAGE_FAULT|DMAR:.{0,200}fault",
         "the IOMMU refuses what a device reaches for: add iommu=pt to the kernel's command line "
         "where the device is a card",
     ),
     Cause(
         "pcie-error",
-        r"PCIe Bus Error: severity=(Uncorrected|Uncorrectable)|AER: .*[Uu]ncorrect|PCIe Bus Error.*Fatal",
+        r"PCIe Bus Error: severity=(Uncorrected|Uncorrectable)|AER: .{0,200}[Uu]ncorrect|PCIe Bus Error.{0,200}Fatal",
         "the PCI link to a device fails: check seat and riser, or force a lower PCIe generation in the BIOS setup",
         check="N07",
     ),
     Cause(
         "pcie-corrected",
-        r"PCIe Bus Error: severity=Corrected|AER: .*[Cc]orrected error",
+        r"PCIe Bus Error: severity=Corrected|AER: .{0,200}[Cc]orrected error",
         "the PCI link to a device has errors that were corrected: many of them slow it down; check seat and riser",
         check="N07",
     ),
     Cause(
         "unit-out-of-memory",
         r"Failed with result 'oom-kill'|A process of this unit has been killed by the OOM killer"
-        r"|systemd-oomd\b.*[Kk]illed|Killed /.* due to memory (used|pressure)",
+        r"|systemd-oomd\b.{0,200}[Kk]illed|Killed /.{0,200} due to memory (used|pressure)",
         "the service was ended because memory ran out: raise memory_max of its instance, or serve a smaller context",
     ),
     Cause(
         "hung-task",
-        r"blocked for more than \d+ seconds|hung_task|soft lockup|hard LOCKUP|rcu.*detected stalls",
+        r"blocked for more than \d+ seconds|hung_task|soft lockup|hard LOCKUP|rcu.{0,200}detected stalls",
         "the kernel waits for a device or a lock: look at the disk and the cards; reboot if it stays",
     ),
     Cause(
         "machine-check",
-        r"mce: \[Hardware Error\]|Machine Check Exception|EDAC .* [CU]E ",
+        r"mce: \[Hardware Error\]|Machine Check Exception|EDAC .{0,200} [CU]E ",
         "the processor or the memory reports a hardware fault: test the RAM",
     ),
     Cause(
         "disk-io",
         r"(blk_update_request|critical medium|Buffer I/O) error|I/O error, dev (?!loop)\w+|nvme\w* "
-        r".*(timeout|controller is down)|EXT4-fs error",
+        r".{0,200}(timeout|controller is down)|EXT4-fs error",
         "a disk fails: back up, and look at `smartctl -a`",
     ),
     Cause(

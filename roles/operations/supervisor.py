@@ -12,6 +12,7 @@ from __future__ import annotations
 import glob
 import os
 import selectors
+import stat
 import subprocess
 import sys
 import time
@@ -41,8 +42,14 @@ def temporary_folders(unit: str) -> list[str]:
     found = []
     for folder in TEMPORARY:
         with suppress(OSError):
-            found += [str(path) for path in Path(folder).glob(pattern)]
+            found += [str(path) for path in Path(folder).glob(pattern) if is_private_folder(path)]
     return found
+
+
+def is_private_folder(path: Path) -> bool:
+    """Whether systemd made it: anybody can give a folder or a link such a name, but not to root."""
+    there = path.lstat()
+    return stat.S_ISDIR(there.st_mode) and there.st_uid == 0
 
 
 def shortage(folders: Sequence[str], least_kib: int) -> str:
@@ -108,7 +115,11 @@ def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_byte
                 out.flush()
                 left -= len(piece)
             now = time.monotonic()
-            if why or now < looked + LOOK:
+            if now < looked + LOOK:
+                continue
+            if why:  # a unit that was not loaded yet has gone on
+                looked = now
+                end(unit)
                 continue
             looked, places = now, [*folders, *temporary_folders(unit)]
             why = shortage(places, least_kib)

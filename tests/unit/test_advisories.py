@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -22,7 +23,7 @@ from rigwright.declaration.rig import Part
 from rigwright.inventory import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped
-from tests.unit.checkpoints import QWEN3_6, WHOLE, rows
+from tests.unit.checkpoints import QWEN3, QWEN3_6, WHOLE, rows
 from tests.unit.samples import artefact
 
 DATA = load_maintained(ROOT / "catalog")
@@ -91,6 +92,12 @@ def with_words(change: Callable[[str], str]) -> Change:
     )
 
 
+def with_options(*words: str) -> Change:
+    return lambda scene: replace(
+        scene, services={name: replace(one, command=(*one.command, *words)) for name, one in scene.services.items()}
+    )
+
+
 def same(scene: PredicateScene) -> PredicateScene:
     return scene
 
@@ -129,6 +136,20 @@ def says(
         ({"no_image_model": True}, same, True),
         ({"no_image_model": True}, with_model(QWEN3_6), False),
         ({"no_image_model": True}, without_lock, None),
+        ({"no_image_model": True}, with_model(QWEN3), True),
+        ({"no_image_model": True}, with_options("--hf-overrides"), None),
+        *(
+            ({name: True}, with_model(QWEN3 | {"architectures": [one]}), None)
+            for name in ("no_image_model", "no_video_model")
+            for one in (
+                "QWenLMHeadModel",
+                "Phi3VForCausalLM",
+                "Phi4MMForCausalLM",
+                "Ovis2_5",
+                "Molmo2ForConditionalGeneration",
+            )
+        ),
+        ({"flag_absent": "kv-offloading-size"}, with_options("--kv-offloading-size=8"), False),
         ({"model_architecture_not": ("Qwen2_5_VLForConditionalGeneration",)}, same, True),
         ({"model_architecture_not": ("Qwen3ForCausalLM",)}, same, False),
         ({"model_architecture_not": ("Qwen3ForCausalLM",)}, without_lock, None),
@@ -459,3 +480,14 @@ def test_the_table_of_request_rules_says_which_fields_are_refused(
 ) -> None:
     declared = gateway_fields.Gateway.model_construct(allow_fields=allowed, models={})
     assert gateway_fields.is_refused_field(declared, field) is refused
+
+
+def test_architectures_of_text_alone_are_vllms_own() -> None:
+    registered = (ROOT / "catalog/flags/vllm-0.21.0.json").read_text()
+    assert not [one for one in predicates.TEXT_ONLY if f'"{one}"' not in registered]
+    assert not [one for one in predicates.TEXT_ONLY if re.search("VL|Vision|Omni|OCR|MM", one)]
+
+
+def test_a_cache_that_is_offloaded_counts_as_a_kv_connector() -> None:
+    (first, _) = DATA.advisories["CVE-2026-116180"].closed_by
+    assert {one.argument for one in first} == {"kv-transfer-config", "kv-offloading-size"}

@@ -274,3 +274,16 @@ def test_a_mistake_in_the_data_is_refused(tmp_path: Path, text: str, wrong: str)
     (tmp_path / "advisories/a.toml").write_text(f"{head}closed_by = {text}\n")
     with pytest.raises(Invalid, match=wrong):
         load_maintained(tmp_path)
+
+
+def test_members_of_odd_codecs_and_too_many_unreadable_records_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
+        archive.writestr("a.json", "{}", zipfile.ZIP_LZMA)
+        archive.writestr("b.json", "{}", zipfile.ZIP_BZIP2)
+    read = osv.read_export(tmp_path / "odd.zip", [])
+    assert read.unreadable == [f"{name}.json is neither stored nor deflated" for name in "ab"]
+    monkeypatch.setattr(osv, "MOST_UNREADABLE", 1)
+    with pytest.raises(osv.UnreadableExport, match="more than 1 unreadable"):
+        osv.read_export(tmp_path / "odd.zip", [])

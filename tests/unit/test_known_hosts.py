@@ -8,9 +8,9 @@ from typing import Any
 
 import paramiko
 import pytest
-from pyinfra.connectors.sshuserclient.client import AskPolicy
+from pyinfra.connectors.sshuserclient.client import AcceptNewPolicy, AskPolicy, StrictPolicy, WarningPolicy
 
-from roles import transport
+from roles import known_hosts, transport
 from roles.known_hosts import KnownHosts, matches_pattern
 
 KEY, OTHER = (paramiko.RSAKey.generate(1024) for _ in range(2))
@@ -33,7 +33,7 @@ def known(tmp_path: Path, *lines: str, end: str = "\n") -> KnownHosts:
     return hosts
 
 
-@pytest.mark.parametrize("line", UNREADABLE)
+@pytest.mark.parametrize("line", [one for one in UNREADABLE if not one.startswith("@revoked")])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_line_that_cannot_be_read_hides_no_other(tmp_path: Path, line: str, end: str) -> None:
     hosts = known(tmp_path, "# a comment", line, "", LINE, end=end)
@@ -81,13 +81,38 @@ def test_an_unknown_jump_host_is_refused_on_a_pipe_with_its_fingerprint(tmp_path
     assert transport.key_of(OTHER).fingerprint in str(refused.value)
 
 
-def test_a_revoked_key_of_an_unknown_host_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [AcceptNewPolicy, AskPolicy, StrictPolicy, WarningPolicy])
+def test_a_revoked_key_of_an_unknown_host_is_refused(tmp_path: Path, policy: Any) -> None:
     hosts = known(tmp_path, f"@revoked * {REST}")
     with pytest.raises(paramiko.SSHException, match="which known_hosts revokes"):
-        AskPolicy().missing_host_key(client(hosts), "hop", OTHER)
+        policy().missing_host_key(client(hosts), "hop", OTHER)
 
 
 def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "known_hosts").mkdir()
     with pytest.raises(OSError, match="directory"):
         KnownHosts().load(str(tmp_path / "known_hosts"))
+
+
+@pytest.mark.parametrize("space", ["  ", "\t", " \t "])
+def test_white_space_of_any_kind_separates_the_fields_of_a_revocation(tmp_path: Path, space: str) -> None:
+    assert known(tmp_path, space.join(["@revoked", "*", "ssh-rsa", KEY.get_base64()])).is_revoked(KEY)
+
+
+@pytest.mark.parametrize("line", ["@revoked", "@revoked\t*", "@revoked box9 ssh-ed25519 AAAA"])
+def test_a_revocation_that_cannot_be_read_has_no_key_relied_on(tmp_path: Path, line: str) -> None:
+    hosts = known(tmp_path, line, LINE)
+    assert hosts.unreadable_revocations == hosts.skipped == [f"{tmp_path}/known_hosts:1"]
+    with pytest.raises(paramiko.SSHException, match="known_hosts:1 revokes a host key and cannot be read"):
+        hosts.lookup("box1")
+    with pytest.raises(paramiko.SSHException, match="cannot be read"):
+        WarningPolicy().missing_host_key(client(hosts), "hop", OTHER)
+
+
+def test_the_systems_own_files_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_hosts, "SYSTEM_FILES", (str(tmp_path / "system"), str(tmp_path / "absent")))
+    (tmp_path / "system").write_text(f"{LINE}\n@revoked * {REST}\n")
+    hosts = known_hosts.load_known_hosts([str(tmp_path / "mine")])
+    assert hosts.lookup("box1")["ssh-rsa"] == KEY
+    assert hosts.is_revoked(OTHER)
+    assert known_hosts.load_known_hosts(["/dev/null"]).lookup("box1") is None

@@ -17,6 +17,7 @@ from cli.diagnose import causes_for_log
 from cli.ending import Refused
 from cli.log_file import LAST, read_log
 from rigwright.engines import kinds
+from rigwright.operate import kernel_messages
 from rigwright.operate.diagnose import KERNEL, diagnosed
 from rigwright.operate.evidence import Evidence
 
@@ -175,3 +176,8 @@ def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) ->
     (tmp_path / "log").write_bytes(data)
     with pytest.raises(Refused, match=reason):
         read_log(tmp_path / "log")
+
+
+def test_no_pattern_repeats_any_character_without_a_bound() -> None:
+    causes = [*kernel_messages.CAUSES, *(cause for kind in kinds().values() for cause in kind.causes)]
+    assert causes and not [one.pattern for one in causes if re.search(r"(?<!\\)\.[*+]", one.pattern)]

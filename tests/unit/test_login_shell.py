@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright.render import render
-from roles.login_shell import LONGEST, render_line, render_terminal_line
+from roles.login_shell import END, LONGEST, render_line, render_terminal_line
 
 SHELLS = [one for one in ("sh", "bash", "dash", "tcsh", "csh", "fish", "zsh") if shutil.which(one)]
 SCRIPTS = [
@@ -48,9 +48,17 @@ def test_no_line_has_what_login_shells_read_in_different_ways(script: str) -> No
     assert "\\" not in line
     assert len(line) <= LONGEST
     assert line.count("'") in (0, 2)
-    assert first in (b"", f"sh -c {shlex.quote(script)}".encode())
+    assert first in (b"", f"sh -c {shlex.quote(script)}\n{END}".encode())
 
 
 def test_a_short_command_stays_readable_in_the_hosts_logs() -> None:
     assert render_line("sudo -n sh -c 'systemctl is-active x'") == ("sudo -n sh -c 'systemctl is-active x'", b"")
     assert render_line(f"sh -c {shlex.quote(render('probe/survey.sh.j2'))}")[1]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_that_is_cut_is_not_run(shell: str) -> None:
+    line, first = render_line("echo one\necho two")
+    for length in (0, 9, len(first) - 1):
+        done = subprocess.run([shell, "-c", line], input=first[:length], capture_output=True, check=False)
+        assert (done.stdout, done.returncode) == (b"", 255)

@@ -66,6 +66,9 @@ def state(rows: dict[str, str]) -> dict[str, object]:
     }
 
 
+SEARCHED = 1000  # characters of a line
+
+
 def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
     """The last lines of a unit's last start that match one of these regular expressions."""
     run = rows.get("InvocationID", "")
@@ -77,7 +80,7 @@ def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
     except (RuntimeError, OSError, subprocess.TimeoutExpired):
         return []
     known = re.compile("|".join(f"(?:{one})" for one in patterns))
-    fitting = [common.masked(line)[:LENGTH] for line in common.lines(said) if known.search(line)]
+    fitting = [common.masked(line)[:LENGTH] for line in common.lines(said) if known.search(line[:SEARCHED])]
     return list(dict.fromkeys(fitting))[-KEPT:]
 
 

@@ -19,7 +19,7 @@ CAUSES = (
     Cause("vmm-out-of-memory", r"CUDA error: out of memory|cuMemCreate|cuMemAddressReserve", _LOWER_CONTEXT),
     Cause(
         "failed-to-allocate-buffer-for-kv-cache",
-        r"failed to allocate (buffer for )?(the )?(kv|KV) cache|failed to allocate .*memory cell",
+        r"failed to allocate (buffer for )?(the )?(kv|KV) cache|failed to allocate .{0,200}memory cell",
         "the context does not fit in free card memory: lower context",
     ),
     Cause(
@@ -30,7 +30,7 @@ CAUSES = (
     ),
     Cause(
         "fused-layer-on-cpu",
-        r"is assigned to device CPU but .* is assigned to device",
+        r"is assigned to device CPU but .{0,200} is assigned to device",
         "a layer did not fit in card memory and runs on the CPU: lower the context, or use a smaller quantisation",
     ),
     Cause(
@@ -40,7 +40,7 @@ CAUSES = (
     ),
     Cause(
         "host-memory-mmap",
-        r"failed to mmap|mmap failed|unable to allocate CPU buffer|failed to allocate .* host memory",
+        r"failed to mmap|mmap failed|unable to allocate CPU buffer|failed to allocate .{0,200} host memory",
         "the host's memory is full: raise memory_max, or use a smaller model",
     ),
     Cause(
@@ -58,19 +58,20 @@ CAUSES = (
     ),
     Cause(
         "gguf-split",
-        r"invalid split (file|idx|count)|failed to load split|split file.*(missing|not found)|missing tensor split",
+        r"invalid split (file|idx|count)|failed to load split|split file.{0,200}(missing|not found)"
+        r"|missing tensor split",
         "a part of the split model is missing or has another name",
         check="W06",
     ),
     Cause(
         "gguf-missing",
-        r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.*\.gguf",
+        r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.{0,200}\.gguf",
         "the model's file is missing or cannot be read",
         check="W06",
     ),
     Cause(
         "missing-tensor",
-        r"missing tensor '|wrong number of tensors|tensor '.*' has wrong shape|done_getting_tensors",
+        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' has wrong shape|done_getting_tensors",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
     ),
     Cause(
@@ -100,12 +101,13 @@ CAUSES = (
     ),
     Cause(
         "no-flash-attention",
-        r"flash_attn (is )?(not (supported|compatible) .*)?forcing off|Flash Attention .*not supported.*disabl",
+        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off|Flash Attention "
+        r".{0,200}not supported.{0,200}disabl",
         "flash attention does not work with this model or card, so a quantised V cache does not either: use f16 for it",
     ),
     Cause(
         "quantized-v-cache",
-        r"(quantized )?V cache (quantization|was requested|is quantized).*[Ff]lash|quantized V cache",
+        r"(quantized )?V cache (quantization|was requested|is quantized).{0,200}[Ff]lash|quantized V cache",
         'a quantised V cache needs flash attention: flash_attention = "on"',
     ),
     Cause(
@@ -115,8 +117,8 @@ CAUSES = (
     ),
     Cause(
         "draft-model",
-        r"failed to (load|create) draft (model|context)|draft model .* (is not compatible"
-        r"|incompatible)|speculative decoding .*not supported|draft model vocab \w+ must match",
+        r"failed to (load|create) draft (model|context)|draft model .{0,200} (is not compatible"
+        r"|incompatible)|speculative decoding .{0,200}not supported|draft model vocab \w+ must match",
         "the draft model cannot be used with this model: the line names the reason",
     ),
     Cause(
@@ -138,7 +140,7 @@ CAUSES = (
     ),
     Cause(
         "device-lost",
-        r"DeviceLostError|device lost on|ggml_vulkan: .*[Ll]ost",
+        r"DeviceLostError|device lost on|ggml_vulkan: .{0,200}[Ll]ost",
         "the card hung or was reset: look at the kernel's log; a smaller batch or another driver may help",
     ),
     Cause(
@@ -149,7 +151,7 @@ CAUSES = (
     Cause(
         "template",
         r"Unable to generate parser for this template|System message must be at the beginning"
-        r"|[Jj]inja.*([Ee]rror|exception)",
+        r"|[Jj]inja.{0,200}([Ee]rror|exception)",
         "the chat template cannot be used, or refuses the order of messages: give another one as chat_template_file",
     ),
     Cause(

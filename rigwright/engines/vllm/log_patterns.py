@@ -46,12 +46,12 @@ CAUSES = (
     ),
     Cause(
         "batched-tokens",
-        r"max_num_batched_tokens \(\d+\) is (smaller|less) than|max_num_batched_tokens.*must be",
+        r"max_num_batched_tokens \(\d+\) is (smaller|less) than|max_num_batched_tokens.{0,200}must be",
         "max_num_batched_tokens does not fit the other limits that the line names: raise it to the value in the line",
     ),
     Cause(
         "speculative-decoding",
-        r"NotImplementedError: .*[Ss]peculative [Dd]ecoding|[Ss]peculative decoding .*not (yet )?supported",
+        r"NotImplementedError: .{0,200}[Ss]peculative [Dd]ecoding|[Ss]peculative decoding .{0,200}not (yet )?supported",
         "this vLLM does not combine speculative decoding with the model: remove speculative_config",
     ),
     Cause(
@@ -60,7 +60,7 @@ CAUSES = (
         "the reasoning_parser is another model's: use the one that the model's page names",
     ),
     Cause("lora-rank", r"LoRA rank \d+ is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"),
-    Cause("page-size", r"page size .*not divisible", "the block size does not fit the model: remove block_size"),
+    Cause("page-size", r"page size .{0,200}not divisible", "the block size does not fit the model: remove block_size"),
     Cause("pinned-memory", r"UVA is not available", "pinned memory is missing, as in WSL: VLLM_WSL2_ENABLE_PIN_MEMORY"),
     Cause(
         "cutlass-version",
@@ -78,7 +78,7 @@ CAUSES = (
     Cause(
         "world-size",
         r"World size \(\d+\) is larger than the number of available GPUs|tensor parallel "
-        r"size.*(exceeds|larger than).*(GPUs|devices)",
+        r"size.{0,200}(exceeds|larger than).{0,200}(GPUs|devices)",
         "the variant needs more cards than the instance sees: compare `cards` with tensor_parallel_size",
         check="N01",
     ),
@@ -130,13 +130,13 @@ CAUSES = (
     ),
     Cause(
         "quantization-capability",
-        r"quantization method .* is not supported for the current GPU|Minimum capability: \d+\. "
+        r"quantization method .{0,200} is not supported for the current GPU|Minimum capability: \d+\. "
         r"Current capability|fp8e4nv not supported in this architecture",
         "these cards do not support the model's quantisation: serve another variant",
     ),
     Cause(
         "no-attention-backend",
-        r"No valid attention backend|Selected backend .* is not valid for this configuration|No "
+        r"No valid attention backend|Selected backend .{0,200} is not valid for this configuration|No "
         r"suitable attention backend",
         "no attention backend supports this head size, data type and compute capability: the line lists the reasons",
     ),
@@ -152,7 +152,7 @@ CAUSES = (
     ),
     Cause(
         "worker-died",
-        r"WorkerProc initialization failed|Worker proc .* died unexpectedly|VllmWorker-?\d+ died",
+        r"WorkerProc initialization failed|Worker proc .{0,200} died unexpectedly|VllmWorker-?\d+ died",
         "a worker process ended: its own error stands above in the log",
         general=True,
     ),
