@@ -58,7 +58,8 @@ CAUSES = (
     ),
     Cause(
         "gguf-split",
-        r"invalid split (file|idx|count)|failed to load split|split file.{0,200}(missing|not found)|missing tensor split",
+        r"invalid split (file|idx|count)|failed to load split|split file.{0,200}(missing|not found)"
+        r"|missing tensor split",
         "a part of the split model is missing or has another name",
         check="W06",
     ),
@@ -100,7 +101,8 @@ CAUSES = (
     ),
     Cause(
         "no-flash-attention",
-        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off|Flash Attention .{0,200}not supported.{0,200}disabl",
+        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off"
+        r"|Flash Attention .{0,200}not supported.{0,200}disabl",
         "flash attention does not work with this model or card, so a quantised V cache does not either: use f16 for it",
     ),
     Cause(
