@@ -34,9 +34,8 @@ MODEL = "model"
 # Keys of config.json by which models accept video and images (transformers' composite configs).
 VIDEO_KEYS = re.compile(r"video.*(token|config)|(token|config).*video")
 IMAGE_KEYS = ("vision_config", "vision_tower_config", "image_token_id", "image_token_index")
-# Architectures that vLLM serves from text alone. Closed: any other may accept images or video, whatever its config.json
-# names the parts for that. Left out are names that vLLM also uses for a model with images (QWenLMHeadModel,
-# ChatGLMModel).
+# Architectures that vLLM serves from text alone. Closed: any other may accept images or video, whatever its
+# config.json names the parts for that. Left out: names that vLLM uses for models with images too (QWenLMHeadModel).
 TEXT_ONLY = frozenset(
     (
         *("ApertusForCausalLM", "ArceeForCausalLM", "CohereForCausalLM", "Cohere2ForCausalLM", "DbrxForCausalLM"),

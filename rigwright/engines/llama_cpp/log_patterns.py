@@ -101,8 +101,8 @@ CAUSES = (
     ),
     Cause(
         "no-flash-attention",
-        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off|Flash Attention "
-        r".{0,200}not supported.{0,200}disabl",
+        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off"
+        r"|Flash Attention .{0,200}not supported.{0,200}disabl",
         "flash attention does not work with this model or card, so a quantised V cache does not either: use f16 for it",
     ),
     Cause(
