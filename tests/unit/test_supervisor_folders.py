@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.engines import supervisor
+from roles.operations import supervisor
 
 
 def test_links_files_and_folders_of_others_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
