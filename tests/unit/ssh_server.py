@@ -82,7 +82,7 @@ def sshd(folder: Path, **variables: str) -> Iterator[Sshd]:
 
 
 # As roles/login_shell.py has it.
-SCRIPT = re.compile(rb"sh -c 'eval \"\$\(dd bs=([0-9]+) count=1 ")
+SCRIPT = re.compile(rb"sh -c 'x=\$\(dd bs=([0-9]+) count=1 ")
 
 
 class Server(paramiko.ServerInterface):
@@ -123,6 +123,7 @@ class Server(paramiko.ServerInterface):
             command = b""
             while len(command) < int(first[1]) and (part := channel.recv(int(first[1]) - len(command))):
                 command += part
+            command = command.rpartition(b"\n")[0]
             note.write_bytes(command)
         # a job of ours is told what to do
         listens = b"systemd-run" in command
