@@ -108,8 +108,12 @@ KINDS = {
 }
 # What comes after a generation has been proven to serve.
 AFTERWARDS = ("Serving | Gateway log rotation", "Serving | Prune generations", "Serving | Record what is installed")
-# The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model.
-WAIT, GO_ON = "chmod -x /usr/bin/setpriv", "chmod +x /usr/bin/setpriv"
+# The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model. What fetches
+# goes through setpriv, too, to be ended with its parent.
+WAIT = r"""mv /usr/bin/setpriv /usr/bin/setpriv.kept
+printf '#!/bin/sh\ncase $1 in --pdeathsig) exec setpriv.kept "$@" ;; *) exit 126 ;; esac\n' > /usr/bin/setpriv
+chmod 755 /usr/bin/setpriv"""
+GO_ON = "[ ! -e /usr/bin/setpriv.kept ] || mv /usr/bin/setpriv.kept /usr/bin/setpriv"
 
 
 def pack(host: Host, lab: Lab) -> Path:
@@ -159,7 +163,7 @@ def cut_off(host: Host, rigs: dict[int, Path], now: int, operation: str, after: 
     """Deploy the rig that is not served, cut it off, look what is served, and deploy it again."""
     target = 3 - now
     if after and "Activate" in operation:
-        host.run(WAIT)  # what fetches goes through setpriv too, so weights stay
+        host.run(WAIT)
     else:
         host.run(UNDO.get(operation, "true"))
         host.run(f"rm -rf /srv/models/tiny-rig/{target} /var/lib/rigwright/weights/*")
