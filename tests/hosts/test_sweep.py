@@ -108,8 +108,8 @@ KINDS = {
 }
 # What comes after a generation has been proven to serve.
 AFTERWARDS = ("Serving | Gateway log rotation", "Serving | Prune generations", "Serving | Record what is installed")
-# The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model. What fetches
-# goes through setpriv, too, to be ended with its parent.
+# The readiness script asks through setpriv. Without it an activation stays where it waits for a slow model. The fetcher
+# uses setpriv, too, and keeps it.
 WAIT = r"""mv /usr/bin/setpriv /usr/bin/setpriv.kept
 printf '#!/bin/sh\ncase $1 in --pdeathsig) exec setpriv.kept "$@" ;; *) exit 126 ;; esac\n' > /usr/bin/setpriv
 chmod 755 /usr/bin/setpriv"""
