@@ -15,7 +15,7 @@ from rigwright.problems import printable
 
 # Bytes of the file; that of 2025 has some 70 MB.
 LARGEST = 512 << 20
-# Release -> its name, as the tracker has it (deb.debian.org's suites).
+# Release -> its name, as the tracker has it (the archive's suites).
 RELEASES = {"Debian:12": "bookworm", "Debian:13": "trixie"}
 ADDRESS = "https://security-tracker.debian.org/tracker"
 
