@@ -88,7 +88,7 @@ def diagnose(
 
 
 def _of_file(file: str, as_json: bool) -> None:
-    """Causes that a log file shows: of the kernel, and of the engines whose marks it has."""
+    """Print the causes that a log file shows: those of the kernel, and those of the engines that wrote it."""
     lines, skipped = read_log(Path(file))
     evidence = Evidence("", "", logs={"": lines}, kernel=lines)
     unseen = (f"the first {skipped:,} bytes of it: only the last {LAST >> 20} MiB are read",) if skipped else ()
@@ -103,7 +103,7 @@ def _of_file(file: str, as_json: bool) -> None:
 def causes_for_log(lines: Sequence[str]) -> list[Cause]:
     """Known causes of the engines that wrote a log, by what only their logs contain; of all engines if none did.
 
-    A log without a mark is read with the common causes first, whose remedies fit every engine.
+    For a log without a mark, the common causes come first: their remedies fit every engine.
     """
     text = "\n".join(lines)
     marked = [kind for kind in kinds().values() if kind.log_marker]

@@ -143,7 +143,7 @@ def _bring_all(asked: Asked, boxes: list[Box], ring: Keyring) -> dict[str, Broug
     pending = boxes
     for _ in range(RUNS):
         sent = ring
-        answers = each(pending, partial(_brought, ring=sent))
+        answers = each(pending, partial(_send_keys, ring=sent))
         became |= {box.name: one for box, one in zip(pending, answers, strict=True)}
         ring = _write_version(asked)
         # another run of this machine has changed the file since, and was there first
@@ -234,7 +234,7 @@ def connect_hosts(asked: Asked) -> Reach:
     return Reach([box for box in found if box.name in asked.rigs], lost)
 
 
-def _brought(box: Box, ring: Keyring) -> Brought:
+def _send_keys(box: Box, ring: Keyring) -> Brought:
     text = keyring.keys_json(ring)
     record = holder_record("updating the gateway's keys")
     script = host_keys.bringing(box.rig, keyring.digest(text), ring.current_version, record, TURN)

@@ -178,7 +178,7 @@ def test_a_run_whose_keys_were_overtaken_by_another_of_its_machine_sends_those(
 ) -> None:
     a = controllers("a")
     a("make", "alice")
-    sent = keys_there._brought
+    sent = keys_there._send_keys
     later: list[str] = []
 
     def overtaken(box: object, ring: keyring.Keyring) -> object:
@@ -187,7 +187,7 @@ def test_a_run_whose_keys_were_overtaken_by_another_of_its_machine_sends_those(
             assert a("make", "bob").exit_code == 0
         return sent(box, ring)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(keys_there, "_brought", overtaken)
+    monkeypatch.setattr(keys_there, "_send_keys", overtaken)
     done = a("make", "carol")
     assert done.exit_code == 0, done.stderr
     assert "box1: the keys are updated" in done.stderr
