@@ -85,7 +85,8 @@ def test_nothing_that_chat_refuses_passes_by_another_protocol(strict: Model, pat
             assert refusal(strict, replace(example, path=path)) is not None, example
 
 
-CLAUDE_CODE = b"""{"model":"m","max_tokens":32000,"stream":true,"temperature":1,"metadata":{"user_id":"user_0_account__session_0"},
+CLAUDE_CODE = b"""{"model":"m","max_tokens":32000,"stream":true,"temperature":1,
+"metadata":{"user_id":"user_0_account__session_0"},
 "system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;"},
 {"type":"text","text":"You are a coding agent.","cache_control":{"type":"ephemeral"}}],
 "thinking":{"type":"enabled","budget_tokens":31999},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},
