@@ -67,7 +67,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
         for path in (
             *("/", "/tokenize", "/invocations", "/inference/v1/generate", "/scale_elastic_ep", "/sleep", "/slots"),
             *(
-                "/v1/messages/batches",
+                "/v1/files",
                 "/v1/load_lora_adapter",
                 "/v1/audio/transcriptions",
                 "/completion",
