@@ -4,8 +4,8 @@ local json = require("cjson.safe")
 
 local protocols = {}
 
--- Anthropic's paths: this one, and all below it.
-local MESSAGES = "/v1/messages"
+-- Anthropic's paths have this part; so have those of its clients with a wrong base URL, such as /v1/v1/messages.
+local MESSAGES = "/v1/messages/"
 -- Counts tokens and computes none.
 local COUNTING = "messages/count_tokens"
 
@@ -33,10 +33,10 @@ local ANTHROPIC = {
   end,
 }
 
--- As it came: a refusal leads a request to other locations.
+-- By the path as it came: a refusal leads a request to other locations.
 local function is_anthropic()
   local path = (ngx.var.request_uri or ""):match("^[^?]*")
-  return path == MESSAGES or path:sub(1, #MESSAGES + 1) == MESSAGES .. "/"
+  return (path .. "/"):find(MESSAGES, 1, true) ~= nil
 end
 
 local function current()
