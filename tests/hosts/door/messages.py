@@ -137,6 +137,8 @@ async def what_engines_refuse_gets_its_shape(world: World) -> None:
     assert headers["content-type"] == "application/json"
     status, _, body = await world.post(_raw("x" * 200_000, "500 Oops", "text/plain"), path=PATH)
     assert (status, _shape(body)[0]) == (500, "api_error")
+    status, headers, body = await world.post({**TURN, "stand_in": {"closes": True}}, path=PATH)
+    assert (status, _shape(body)[0]) == (503, "overloaded_error") and int(headers["retry-after"]) > 0
     # of OpenAI's paths they pass as they are
     status, _, body = await world.post(_raw(told, "400 Bad Request"))
     assert (status, body.decode()) == (400, told)
