@@ -1,4 +1,4 @@
-"""Anthropic's protocol through a gateway to a real llama-server: its library, and what Claude Code sends."""
+"""Anthropic's protocol through a gateway to a real llama-server: its library, and requests of Claude Code."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ TURNS = [
 ]
 # Its small questions beside: whether there is quota left, and a title.
 QUOTA = {"model": "claude-haiku-4-5", "max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]}
-RECORDED = {
+REQUESTS = {
     "the first turn": AGENT,
     "a turn after a tool": {**AGENT, "messages": TURNS, "tool_choice": {"type": "auto"}},
     "thinking": {**AGENT, "thinking": {"type": "enabled", "budget_tokens": 31999}},
@@ -135,8 +135,8 @@ def test_anthropics_library_is_answered_and_refused_as_it_reads_it(box: Box) -> 
         }
 
 
-@pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in RECORDED.items()])
-def test_what_claude_code_sends_is_answered(box: Box, sent: dict[str, Any]) -> None:
+@pytest.mark.parametrize("sent", [pytest.param(sent, id=name) for name, sent in REQUESTS.items()])
+def test_a_request_of_claude_code_is_answered(box: Box, sent: dict[str, Any]) -> None:
     before = len(logged(box))
     url = box.url("messages?beta=true")
     reply = requests.post(url, json=sent, headers=HEADERS | {"Authorization": "Bearer ignored"}, timeout=60)
@@ -159,14 +159,14 @@ def test_what_claude_code_sends_is_answered(box: Box, sent: dict[str, Any]) -> N
     assert line["completion_tokens"] == data[-2]["usage"]["output_tokens"] and line["first"] is not None
 
 
-def test_claude_code_counts_tokens_and_looks_whether_there_is_a_server(box: Box) -> None:
+def test_claude_code_counts_tokens_and_probes_the_server(box: Box) -> None:
     before = len(logged(box))
     body = {key: AGENT[key] for key in ("model", "system", "tools", "messages")}
     reply = requests.post(box.url("messages/count_tokens?beta=true"), json=body, headers=HEADERS, timeout=60)
     assert reply.json()["input_tokens"] > 10
     (line,) = newest(box, before)
     assert (line["instance"], line["prompt_tokens"]) == ("chat", None)
-    # it asks for an answer, of whatever status
+    # any answer shows that the server is there
     assert requests.head(f"http://{box.address}:{LAN}/", timeout=10).status_code in (200, 404)
 
 

@@ -79,7 +79,7 @@ def test_a_rule_is_for_each_of_its_places(strict: Model, example: Example) -> No
 
 
 @pytest.mark.parametrize("path", ["messages", "messages/count_tokens"])
-def test_nothing_that_chat_refuses_passes_by_another_protocol(strict: Model, path: str) -> None:
+def test_another_protocol_opens_no_field_that_chat_refuses(strict: Model, path: str) -> None:
     for example in (*refused_examples(), *refused_places()):
         if example.path == "chat/completions":
             assert refusal(strict, replace(example, path=path)) is not None, example
@@ -101,7 +101,7 @@ CLAUDE_CODE = b"""{"model":"m","max_tokens":32000,"stream":true,"temperature":1,
 "content":[{"type":"text","text":"a"},{"type":"image","source":{"type":"url","url":"https://example.org/a.png"}}]}]}]}"""
 
 
-def test_what_claude_code_sends_passes(strict: Model) -> None:
+def test_a_request_of_claude_code_passes(strict: Model) -> None:
     assert refusal(strict, CLAUDE_CODE, "messages") is None
 
 
@@ -122,7 +122,7 @@ def test_what_claude_code_sends_passes(strict: Model) -> None:
         (b'"stream"', b'"kv_transfer_params":{"remote_host":"192.0.2.1"},"stream"', "kv_transfer_params"),
     ],
 )
-def test_what_engines_convert_is_judged_where_the_protocol_has_it(
+def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
     strict: Model, was: bytes, sent: bytes, param: str
 ) -> None:
     assert CLAUDE_CODE.count(was) == 1

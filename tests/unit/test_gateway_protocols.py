@@ -125,7 +125,7 @@ def test_errors_of_engines_and_of_the_router_get_the_shape_of_their_path(
 ) -> None:
     text, headers = answered(lua, "/v1/messages?beta=true", status, *sent, engine=engine)
     assert json.loads(text) == {"type": "error", "error": {"type": kind, "message": message}}
-    # of another length, and complete JSON whatever the engine called it
+    # the text has another length, and is JSON whatever type the engine named
     assert "content-length" not in headers and headers["content-type"] == "application/json"
 
 
@@ -226,7 +226,7 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
 
 @pytest.mark.parametrize(
     ("release", "paths"),
-    # what cannot be compared is most likely newer, and an engine refuses what it has not
+    # a version without an order counts as current: engines refuse the paths that they lack
     [("0.3.16", COMPLETIONS), ("0.3.17", NEWER), ("0.3.36", NEWER), ("b9000", NEWER), ("0c1e570", NEWER)],
 )
 def test_releases_of_llama_cpp_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:

@@ -130,7 +130,7 @@ async def limits_are_told_in_its_shape(world: World) -> None:
 
 
 @given(paths=PATHS)
-async def what_engines_refuse_gets_its_shape(world: World) -> None:
+async def errors_of_engines_get_its_shape(world: World) -> None:
     told = '{"error": {"code": 400, "message": "the prompt is too long", "type": "exceed_context_size_error"}}'
     status, headers, body = await world.post(_raw(told, "400 Bad Request"), path=PATH)
     assert (status, _shape(body)) == (400, ("invalid_request_error", "the prompt is too long"))
