@@ -35,7 +35,7 @@ def refusal(said: Answer, path: str = "") -> str:
         error = body["error"]
         if path in MESSAGES:
             same = (body["type"], error["type"]) == ("error", "authentication_error") and bool(error["message"])
-            return "" if same and len(body) == len(error) == 2 else "other words"  # of each two
+            return "" if same and len(body) == len(error) == 2 else "other words"
         told = (error["type"], error["code"], bool(error["message"]), set(error))
     except (ValueError, KeyError, TypeError, RecursionError):
         return "no error in JSON"

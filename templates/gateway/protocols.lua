@@ -47,7 +47,8 @@ end
 function protocols.render(status, message, code)
   local protocol = current()
   local kind = protocol.types[status] or (status < 500 and protocol.client or protocol.server)
-  return cjson.encode(protocol.error(kind, message, code))
+  -- cjson escapes slashes; messages name paths
+  return (cjson.encode(protocol.error(kind, message, code)):gsub("\\/", "/"))
 end
 
 -- The same as the last event of a stream.

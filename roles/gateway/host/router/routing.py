@@ -69,7 +69,7 @@ class Router:
         if not self._listener(request).keys:
             return Answer(204, (("X-Rw-Key", ""), ("X-Rw-Name", ""), ("X-Rw-Streams", "")))
         sent = request.headers.get("authorization", ())
-        # Anthropic's clients send a key alone; where a bearer token comes, too, the other key may be for elsewhere
+        # Anthropic's clients send the bare key; next to a bearer token it may be one for another server
         sent = sent or tuple(f"Bearer {one}" for one in request.headers.get("x-api-key", ()))
         key = self.keyring.whose(sent[0]) if len(sent) == 1 else None
         if key is None:
