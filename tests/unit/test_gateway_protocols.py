@@ -113,6 +113,12 @@ def answered(
         ),
         (404, '{"type":"error","error":{"type":"NotFoundError","message":"no model"}}', "not_found_error", "no model"),
         (500, '{"type":"error","error":{"type":"internal_error","message":"x"}}', "api_error", "x"),
+        (
+            500,
+            '{"error":{"message":"<_io.BytesIO object at 0x7f3a5c0d1e40>"}}',
+            "api_error",
+            "<_io.BytesIO object at 0x>",
+        ),
         (404, '{"detail":"Not Found"}', "not_found_error", "the request was refused"),
         (500, "Internal Server Error", "api_error", "the request was refused"),
         (400, '{"error":{"message":7}}', "invalid_request_error", "the request was refused"),
