@@ -6,13 +6,22 @@ FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quo
 
 from __future__ import annotations
 
+from rigwright.engines.container_log_patterns import CONTAINERS
 from rigwright.engines.log import Cause
+from rigwright.engines.python_log_patterns import FORMS, PACKAGES
+from rigwright.engines.transport_log_patterns import TRANSPORT
 
 _REBOOT = "the loaded driver and its libraries have different versions: reboot"
 _FREE_CARD_MEMORY = (
     "the card's memory is full: stop other programs on the card, or lower the context or parallel requests"
 )
 _INSPECT_CARD = "look for an Xid of the card in the kernel's log: `journalctl -k --grep Xid`"
+_WRONG_ADDRESS = "a kernel of the engine read or wrote a wrong address, mostly a fault of the engine"
+DRAFTING = (
+    r"speculative[_-]config['\"]?[=:] ?(?!None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing context not)"
+    r"|\bdraft[-_](?:mtp|model|simple|eagle)|common_speculative_impl|spec[-_](?:type|draft)|\bMTP\b|\beagle3\b"
+)
+"""Regular expression of lines that only a log with speculative decoding has."""
 
 MEMORY = (
     Cause(
@@ -99,7 +108,8 @@ DRIVER = (
         "driver-mismatch-cuda",
         r"system has unsupported display driver / cuda driver combination|Error 803\b"
         r"|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
-        _REBOOT,
+        "the libcuda that the process loads is not the loaded driver's: in a container drop the image's CUDA compat "
+        "libraries (LD_LIBRARY_PATH, /usr/local/cuda/compat); else reboot after the driver's upgrade",
         check="N02",
     ),
     Cause(
@@ -132,6 +142,13 @@ DRIVER = (
     ),
 )
 
+DRAFTING_FAULT = Cause(
+    "illegal-memory-access-drafting",
+    r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|device-side assert triggered",
+    f"{_WRONG_ADDRESS}, while speculative decoding is on, where such faults are most frequent: turn it off, or use "
+    f"another version of the engine; else {_INSPECT_CARD}",
+    context=DRAFTING,
+)
 CARD_FAULTS = (
     Cause(
         "custom-all-reduce",
@@ -141,14 +158,53 @@ CARD_FAULTS = (
     ),
     Cause(
         "not-for-this-card",
-        r"only supports? (Hopper|Blackwell|SM ?\d+)|[Ff]eature .{0,200} not supported on \.target|Invalid thread config"
-        r"|No \w+ MoE backend supports|requires? (at least )?compute capability \d|not supported on this (GPU|device)",
-        "a kernel does not exist for these cards or this quantisation: use another backend or variant",
+        r"only supports? (?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on \.target"
+        r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA )?compute "
+        r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
+        r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
+        r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
+        r"|unsupported (?:arch|SM|GPU)",
+        "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
+        "(attention_backend, moe_backend), or a variant of the model in another quantisation",
+        names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
+    ),
+    Cause(
+        "deep-gemm",
+        r"[Dd]eep_?[Gg][Ee][Mm][Mm].{0,200}(?:not available|outdated|not installed|[Ff]ail|[Aa]ssert|[Ee]rror)"
+        r"|(?:[Aa]ssertion|[Ee]rror).{0,200}deep_?gemm",
+        "DeepGEMM does not fit these cards or is missing: VLLM_USE_DEEP_GEMM=0 and VLLM_MOE_USE_DEEP_GEMM=0 turn it off",
+    ),
+    Cause(
+        "nvshmem",
+        r"[Nn][Vv][Ss][Hh][Mm][Ee][Mm].{0,200}(?:[Ff]ail|[Ee]rror|not|abort)|DeepEP (?:kernels not found|error|timeout)",
+        "NVSHMEM or DeepEP does not start: check InfiniBand (GDRCopy, IBGDA), or use another all2all_backend",
     ),
     Cause(
         "cublas-version",
-        r"CUBLAS_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
-        "cuBLAS refuses the call, usually another version than torch was built with: unset LD_LIBRARY_PATH, redeploy",
+        r"CUBLAS_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH|EXECUTION_FAILED|INTERNAL_ERROR)"
+        r"|Could not load library libcudnn|CUDNN_STATUS_(?:SUBLIBRARY|VERSION)",
+        "cuBLAS or cuDNN refuses the call, usually since another version than torch's is loaded: unset "
+        "LD_LIBRARY_PATH, and install the versions that torch pins",
+    ),
+    Cause(
+        "cublas-memory",
+        r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED",
+        _FREE_CARD_MEMORY + "; else the libraries' versions do not fit the driver",
+    ),
+    Cause(
+        "rocm-card",
+        r"One of GPU archs of .{0,60}is invalid|hipErrorNoBinaryForGpu|invalid device function|TensileLibrary"
+        r"|rocBLAS error",
+        "the ROCm libraries have no kernels for this AMD card: hide it (HIP_VISIBLE_DEVICES), turn AITER off "
+        "(VLLM_ROCM_USE_AITER=0), or use a build for its architecture",
+        names=r"(gfx\d+\w*)",
+    ),
+    Cause(
+        "rocm-access",
+        r"no ROCm-capable device is detected|Unable to open /dev/kfd|/dev/kfd.{0,60}(?:denied|failed)"
+        r"|HSA_STATUS_ERROR_OUT_OF_RESOURCES|hsa_init.{0,20}[Ff]ailed",
+        "no AMD card is open to the process: add its user to the groups render and video, and pass /dev/kfd and "
+        "/dev/dri into the container",
     ),
     Cause(
         "ecc",
@@ -158,8 +214,9 @@ CARD_FAULTS = (
     ),
     Cause(
         "no-kernel-image-is-available-for-execution-on-the",
-        r"no kernel image is available for execution on the device",
-        "the build has no machine code for these cards: lock one that does",
+        r"no kernel image is available for execution on the device|no device code compatible with CUDA arch"
+        r"|CUDA_ERROR_NO_BINARY_FOR_GPU",
+        "the build has no machine code for these cards: use one that is built for their compute capability",
     ),
     Cause(
         "kernel-image-invalid",
@@ -173,15 +230,25 @@ CARD_FAULTS = (
         "the build's CUDA version is newer than the driver: upgrade the driver",
         check="N02",
     ),
+    DRAFTING_FAULT,
     Cause(
         "illegal-memory-access",
-        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS",
-        "a kernel of the engine read or wrote a wrong address: an engine bug or a faulty card; " + _INSPECT_CARD,
+        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress\b(?!' in)",
+        f"{_WRONG_ADDRESS}: change the engine's version, turn off speculative decoding and the newest options; else "
+        f"a faulty card: {_INSPECT_CARD}",
+    ),
+    Cause(
+        "index-out-of-range",
+        r"Assertion `.{0,100}(?:srcIndex|srcSelectDimSize|index out of bounds|idx_dim|ind >=0|t >= 0)",
+        "a kernel got an index out of range: token ids beyond the vocabulary (tokenizer, added tokens or draft model "
+        "of another model), positions above the model's length, or a fault of speculative decoding: turn that off "
+        "first",
     ),
     Cause(
         "device-assert",
         r"device-side assert triggered",
-        "an input was out of range for a kernel, often token ids or positions above the model's limits",
+        "a kernel got an input out of range: token ids beyond the vocabulary, positions above the model's length, or a "
+        "fault of speculative decoding: turn that off first; the line above with `Assertion` has the condition",
     ),
     Cause(
         "launch-failure",
@@ -203,6 +270,8 @@ CARD_FAULTS = (
         "cuda-other",
         r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]+|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]+",
         "CUDA refused or failed a call: the message names it; " + _INSPECT_CARD,
+        broad=True,
+        names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",
     ),
 )
 
@@ -255,8 +324,9 @@ BUILDS = (
     Cause(
         "nvcc-architecture",
         r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|Value 'sm_\d+a?' is not defined",
-        "the CUDA toolkit is too old for these cards: use one that knows their compute capability",
+        r"|not supported by NVRTC|Value '(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for --gpu-architecture",
+        "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
+        "TRITON_PTXAS_PATH to its ptxas for Triton",
         check="K01",
     ),
     Cause(
@@ -289,10 +359,23 @@ BUILDS = (
         "the kernel compiler finds no gcc: redeploy, which installs it",
     ),
     Cause(
-        "extension-build",
-        r"Error building extension '|ninja: build stopped|Ninja build failed|nvcc fatal",
-        "a kernel could not be compiled at run time: the compiler's own message stands above",
+        "kernel-source",
+        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error|static_assert|nvcc fatal|nvlink (?:fatal"
+        r"|error)|ptxas (?:fatal|error)|undefined reference to|cannot find -l\w+",
+        "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "
+        "torch's version, or prebuilt kernels (flashinfer-cubin, flashinfer-jit-cache), or another backend "
+        "(VLLM_USE_FLASHINFER_SAMPLER=0)",
         check="K01",
+        names=r"(?:error|fatal) ?:? +(.{3,80})|(cannot find -l\w+)",
+    ),
+    Cause(
+        "extension-build",
+        r"Error building extension '|ninja: build stopped|Ninja build failed|CalledProcessError: .{0,100}ninja",
+        "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
+        "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
+        check="K01",
+        broad=True,
+        names=r"extension '([\w.-]{1,60})'",
     ),
     Cause(
         "torch-architecture",
@@ -310,9 +393,12 @@ MODEL_FILES = (
     ),
     Cause(
         "unknown-model-type",
-        r"model type `?\w+`? but Transformers does not recognize this architecture|Model "
-        r"architectures \[.{0,200}\] (are|is) not supported|not supported by transformers version",
-        "the engine is older than the model: use a newer engine",
+        r"model type `?\w+`? but Transformers does not recognize|Model architectures? \[?.{0,200} (?:are|is) not supported"
+        r"|not supported by transformers version|has no vLLM implementation|is not a registered model|Cannot find model "
+        r"module|Transformers does not recognize this architecture|Unknown gguf model_type|GGUF model with architecture"
+        r"|\w+ForC\w+ is not supported",
+        "the engine, or its transformers, is older than the model: use a newer engine",
+        names=r"model type `?(\w{1,60})|rchitectures? \[?'?(\w{1,80})|model_type: (\w{1,60})|architecture (\w{1,60})",
     ),
     Cause(
         "remote-code",
@@ -321,9 +407,11 @@ MODEL_FILES = (
     ),
     Cause(
         "gated",
-        r"Access to model .{0,200} is restricted|GatedRepoError|401 Client Error|403 Client Error"
-        r"|RepositoryNotFoundError",
-        "the hub refuses the model: it is gated or private, or the token is missing",
+        r"Access to model .{0,200} is restricted|GatedRepoError|gated repo|401 Client Error|403 Client Error"
+        r"|RepositoryNotFoundError|Invalid user token|status: 40[13]\b",
+        "the hub refuses the model: it is gated, private or misspelt, or the token is missing: accept its terms and "
+        "set HF_TOKEN",
+        names=r"Access to model ([\w./-]{1,80})|url: \S*?/([\w.-]+/[\w.-]+)/",
     ),
     Cause(
         "hub-offline",
@@ -335,35 +423,40 @@ MODEL_FILES = (
 
 PROCESSES = (
     Cause(
-        "assertion",
-        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
-        "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
-    ),
-    Cause(
         "no-such-user",
         r"getpwuid\(\): uid not found",
         "the process runs as a user that the system does not know: set USER and TORCHINDUCTOR_CACHE_DIR",
     ),
     Cause(
         "port-taken",
-        r"[Aa]ddress already in use|\[Errno 98\]|couldn't bind (HTTP )?(server )?socket|bind: Address already in use",
+        r"[Aa]ddress already in use|\[Errno 98\]|EADDRINUSE|couldn't bind (HTTP )?(server )?socket"
+        r"|couldn't start HTTP listener|port is already allocated|failed to bind host port|Could not find open port",
         "another program uses its port: see `ss -ltnp`",
+        names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]+', (\d+)\)",
     ),
     Cause(
         "permission",
-        r"Permission denied: '|\[Errno 13\]|Operation not permitted: '|\[Errno 1\] ",
-        "the sandbox or file permissions forbid it: see the path in the line",
+        r"[Pp]ermission denied|\[Errno 13\]|Operation not permitted|\[Errno 1\] ",
+        "the sandbox or file permissions forbid it: give the engine's user access to the path in the line",
+        names=r"denied: [`'\"]([^`'\"]{1,80})|'([^']{1,80})'|(/[\w./-]{2,80})",
     ),
     Cause(
         "illegal-instruction",
-        r"Illegal instruction|signal SIGILL",
+        r"Illegal instruction|signal SIGILL|status=4/ILL"
+        r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-4|132)\b",
         "the build uses instructions that this CPU lacks: build it on this host",
-    ),
-    Cause(
-        "segfault",
-        r"Segmentation fault|signal SIGSEGV|segfault at",
-        "the engine crashed: an engine bug, or damaged libraries; a core dump may help its developers",
     ),
 )
 
-COMMON_CAUSES = (*MEMORY, *DRIVER, *CARD_FAULTS, *BUILDS, *MODEL_FILES, *PROCESSES)
+COMMON_CAUSES = (
+    *MEMORY,
+    *CONTAINERS,
+    *DRIVER,
+    *CARD_FAULTS,
+    *BUILDS,
+    *MODEL_FILES,
+    *TRANSPORT,
+    *PROCESSES,
+    *PACKAGES,
+)
+"""Specific ones; each engine's table has its own before them, and FORMS after all."""
