@@ -126,7 +126,8 @@ DRIVER = (
     Cause(
         "no-cards",
         r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|Found no NVIDIA driver",
-        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the unit's devices",
+        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the devices of the unit or container; "
+        "after a boot, it started before the driver: load nvidia_uvm and restart it",
         check="N01",
     ),
     Cause(
@@ -445,6 +446,20 @@ PROCESSES = (
         r"Illegal instruction|signal SIGILL|status=4/ILL"
         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-4|132)\b",
         "the build uses instructions that this CPU lacks: build it on this host",
+    ),
+    Cause(
+        "segfault",
+        r"Segmentation fault|SIGSEGV|segfault at|status=11/SEGV"
+        r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-11|139)\b",
+        "the engine crashed: an engine bug, or damaged libraries; a core dump may help its developers",
+        broad=True,
+    ),
+    Cause(
+        "assertion",
+        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
+        "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
+        broad=True,
+        names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),
 )
 

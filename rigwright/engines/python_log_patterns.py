@@ -103,23 +103,24 @@ PACKAGES = (
 
 FORMS = (
     Cause(
-        "option-refused",
-        rf"ValidationError: \d+ validation errors? for \w+(?:Config|Args)|{_ERROR}.{{0,200}}\b(?:must be|must not"
-        r"|should be|has to be|have to be|cannot be|can't be|needs to be|must have|must contain|is required|are required"
-        r"|not divisible|mutually exclusive|requires? |Invalid value|is invalid|is not a valid|not a valid choice)",
-        "an option, or a value in the model's configuration, is refused: set it as the line says",
-        broad=True,
-        names=rf"for (\w+(?:Config|Args))|{_QUOTED}|(--[\w-]{{2,60}})|\b([a-z]+_[a-z_]+)\b",
-    ),
-    Cause(
         "combination",
-        rf"{_ERROR}.{{0,200}}(?:not (?:yet |currently )?supported|n[o']t (?:yet |currently )?support\b"
-        r"|[Uu]nsupported|not (?:yet )?implemented|only supports?|only supported|is only valid|incompatible"
-        r"|not compatible|cannot be (?:used|combined|enabled)|can only be (?:used|set)|not available)",
+        rf"{_ERROR}.{{0,200}}(?:not (?:yet |currently )?(?:supported|allowed|implemented)|n[o']t (?:yet |currently )?support\b"
+        r"|[Uu]nsupported|only supports?|only supported|only (?:valid|available|applicable)|incompatible|not compatible"
+        r"|cannot be (?:used|combined|enabled)|can only be (?:used|set)|not available|has been removed|no longer supported)",
         "the engine does not support this combination of model, options and card: change the option or the model that "
         "the line names, or use another engine version",
         broad=True,
         names=rf"{_QUOTED}|(--[\w-]{{2,60}})",
+    ),
+    Cause(
+        "option-refused",
+        rf"ValidationError: \d+ validation errors? for \w+(?:Config|Args)|{_ERROR}.{{0,200}}\b(?:must be|must not"
+        r"|should be|has to be|have to be|cannot be|can't be|needs to be|must have|must contain|is required|are required"
+        r"|not divisible|mutually exclusive|requires? |[Ii]nvalid |is invalid|not a valid|[Uu]nknown |[Uu]nrecognized |Cannot (?:set|use)"
+        r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than|[Ee]xpected )",
+        "an option, or a value in the model's configuration, is refused: set it as the line says",
+        broad=True,
+        names=rf"for (\w+(?:Config|Args))|{_QUOTED}|(--[\w-]{{2,60}})|(?<![.\w])(?!pydantic_core)([a-z]+_[a-z_]+)\b",
     ),
     Cause(
         "file-missing",
@@ -137,18 +138,15 @@ FORMS = (
         names=r"host=?'?([\w.-]{2,60})|(\d+\.\d+\.\d+\.\d+:\d+)",
     ),
     Cause(
-        "segfault",
-        r"Segmentation fault|SIGSEGV|segfault at|status=11/SEGV"
-        r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-11|139)\b",
-        "the engine crashed: an engine bug, or damaged libraries; a core dump may help its developers",
+        "engine-fault",
+        r"^[^\n]{0,160}\b(?:AssertionError\b|IndexError: |UnboundLocalError: |ZeroDivisionError: |RecursionError: |KeyError: "
+        r"|AttributeError: |RuntimeError: (?:The size of tensor|[Ss]hape|mat1 and mat2|[Ee]xpected|[Tt]ensor|view size|index|Triton"
+        r"|Sizes of tensors|number of dims|The expanded size|split_with_sizes|shape mismatch|a and b must|self must)|TypeError: "
+        r"(?:unsupported operand|'NoneType'|\S+ object)|ValueError: not enough values)",
+        "an internal fault of the engine, most often with a new model or a combination of options: use another version, "
+        "or drop the newest options (drafting, a quantised KV cache, prefix caching, CUDA graphs) one by one",
         broad=True,
-    ),
-    Cause(
-        "assertion",
-        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
-        "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
-        broad=True,
-        names=r"Assertion [`'](.{1,80}?)['`] failed",
+        names=r"((?:[A-Z]\w+Error): .{1,70})",
     ),
 )
 """Forms that messages of many causes have; they come after all others."""

@@ -65,7 +65,7 @@ TRANSPORT = (
     Cause(
         "certificate",
         r"CERTIFICATE_VERIFY_FAILED|SSL(?:Error|CertVerificationError)|certificate (?:verify failed|has expired"
-        r"|signed by unknown authority)|SSL server verification failed|unable to get local issuer certificate",
+        r"|signed by unknown authority)|SSL server verification failed|unable to get local issuer certificate|HTTPS requested but|without SSL support|built without SSL|HTTPS is not supported",
         "a TLS certificate is not trusted: install the certificate authority of the proxy or mirror, check the clock",
     ),
     Cause(
@@ -92,7 +92,7 @@ TRANSPORT = (
         "hub-download",
         r"ConsistencyError|Consistency check failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
         r"|Max retries exceeded with url|hf_transfer|CAS service error|common_download_file\w*: .{0,100}failed"
-        r"|[Dd]ownload failed|failed to download (?:model|file)|Data processing error: CAS",
+        r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
         "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",
         names=_MODEL_NAME,
     ),

@@ -17,7 +17,7 @@ from rigwright.nvidia.cards.health import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
 from rigwright.operate.health import Health
-from rigwright.operate.last_error import is_exception, is_warning, last_error, messages_at
+from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
 from rigwright.operate.together import beside, of_all
 from rigwright.problems import Frozen, printable
 from rigwright.toml import parse
@@ -28,11 +28,13 @@ SPECIFIC = 70
 MILD = 55
 """Weight of a cause that a warning or a refused request shows: the engine goes on."""
 BROAD = 45
-"""Weight of a form of message that says no more than which option, file or package it is about."""
+"""Weight of a form of message, or of a cause that a line of information shows."""
 GENERAL = 30
 """Weight of a cause that only reports that something else failed."""
+EXCEPTION = 68
+"""Weight of an exception of no known cause: all that only warnings show is less likely."""
 UNKNOWN = 25
-"""Weight of an error of no known cause."""
+"""Weight of another error of no known cause."""
 LATE = 200  # lines before the end of a log in which a cause is likely to be why it ends: vLLM repeats a traceback
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
 # What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
@@ -103,7 +105,8 @@ def _weight(cause: Cause, line: str) -> int:
     if cause.general or cause.broad:
         return GENERAL if cause.general else BROAD
     match = cause.regex.search(line)
-    return MILD if cause.request or is_warning(line[: match.start()] if match else line) else SPECIFIC
+    level = severity(line[: match.start()] if match else line)
+    return BROAD if level == "information" else MILD if cause.request or level == "warning" else SPECIFIC
 
 
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
@@ -125,7 +128,7 @@ def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again:
             yield _diagnosis(cause, message, where, _weight(cause, message), again)
             return
     means = "cause unknown; this is the last error of the log"
-    weight = GENERAL + 5 if is_exception(lines[number]) else UNKNOWN
+    weight = EXCEPTION if is_exception(lines[number]) else UNKNOWN
     yield Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
 
 
@@ -245,7 +248,7 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
         made += beside(from_log, found, causes)
         # an instance that serves may log errors of single requests; a file has the kernel's lines and the engine's
         expected = name in resting if found.inventory else not from_kernel
-        if expected and all(one.weight <= BROAD for one in from_log):
+        if expected and all(one.weight < SPECIFIC for one in from_log):
             unknown = list(of_unknown(lines, known, name, again))
             # a form of message explains its own line
             made += [one for one in unknown if one.evidence not in {other.evidence for other in from_log}]

@@ -10,6 +10,7 @@ from typing import Literal
 
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Cause, faults, matching_cause
+from rigwright.engines.log_patterns import FORMS
 from rigwright.engines.metrics import Metrics, read
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.service import PROBE_TIMEOUT, ROUTER_RUNTIME
@@ -187,7 +188,7 @@ def health(look: Look, instance: Instance) -> Health:
 
 def is_lasting(cause: Cause) -> bool:
     """Whether a cause is about the instance: neither about one request nor a mere form of messages."""
-    return not (cause.harmless or cause.request or cause.broad)
+    return not (cause.harmless or cause.request or cause in FORMS)
 
 
 def errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from rigwright.engines.log import LONGEST, Cause, matching_cause
 
@@ -26,10 +27,10 @@ FAILURE = re.compile(
     re.IGNORECASE,
 )
 NO_FAILURE = re.compile(r"\b(?:no|0|without) (?:errors?|failures?)|\b(?:HTTP/[\d.]+\" [23]\d\d)", re.IGNORECASE)
+_MILD = ("warning", "information")
 # Severities below an error: Python's logging, llama.cpp's letters, glog's, and the word before a message.
-WARNING = re.compile(
-    r"\b(?:WARNING|WARN|INFO|DEBUG|NOTICE)\b|(?:^|\s)[0-9.]+ [WID] |\[[WI]\d{3,4} |\b[Ww]arning: |\w+Warning: |level=(?:info|warn|debug)"
-)
+WARNING = re.compile(r"\b(?:WARNING|WARN)\b|(?:^|\s)[0-9.]+ W |\[W\d{3,4} |\b[Ww]arning: |\w+Warning: |level=warn")
+INFORMATION = re.compile(r"\b(?:INFO|DEBUG|NOTICE)\b|(?:^|\s)[0-9.]+ [ID] |\[I\d{3,4} |level=(?:info|debug)")
 EXCEPTION = re.compile(
     r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|OfResources|Timeout|Failed)(?::|$)"
 )
@@ -54,9 +55,12 @@ def is_exception(line: str) -> bool:
     return EXCEPTION.match(bare(line)) is not None
 
 
-def is_warning(text: str) -> bool:
-    """Whether a line, or what comes before its message, marks it as less than an error."""
-    return WARNING.search(text[:LONGEST]) is not None and not re.search(r"\b(?:ERROR|CRITICAL|FATAL)\b", text[:LONGEST])
+def severity(text: str) -> Literal["error", "warning", "information", ""]:
+    """The severity that a line, or what comes before its message, is marked with; empty for none."""
+    text = text[:LONGEST]
+    if re.search(r"\b(?:ERROR|CRITICAL|FATAL)\b", text):
+        return "error"
+    return "warning" if WARNING.search(text) else "information" if INFORMATION.search(text) else ""
 
 
 def messages_at(lines: Sequence[str], number: int) -> tuple[str, str]:
@@ -78,7 +82,7 @@ def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number][:LONGEST]
         exception = is_exception(line)
-        if (exception or (marked is None and ERROR.search(line) and not is_warning(line))) and not matching_cause(
+        if (exception or (marked is None and ERROR.search(line) and severity(line) not in _MILD)) and not matching_cause(
             silent, line
         ):
             marked = number
@@ -93,4 +97,4 @@ def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
 
 
 def _is_failure(line: str) -> bool:
-    return FAILURE.search(line) is not None and not is_warning(line) and not NO_FAILURE.search(line)
+    return FAILURE.search(line) is not None and severity(line) not in _MILD and not NO_FAILURE.search(line)

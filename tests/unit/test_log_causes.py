@@ -103,7 +103,7 @@ def test_a_line_shows_one_cause() -> None:
     [
         (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
         (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
-        ([CORE + "Traceback (most recent call last):", CORE + "KeyError: 'x'", "RuntimeError: Engine core initialization failed."], "KeyError"),
+        ([CORE + "Traceback (most recent call last):", CORE + "x.y.StrangeError: oh", "RuntimeError: Engine core initialization failed."], "StrangeError"),
         ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
     ],
     ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],

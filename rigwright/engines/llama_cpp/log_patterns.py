@@ -22,7 +22,7 @@ CAUSES = (
         "failed-to-allocate-buffer-for-kv-cache",
         r"failed to allocate (buffer for )?(the )?(kv|KV|rs|recurrent)[- ]cache|failed to allocate .{0,200}memory cell|failed to create "
         r"memory module|llama_kv_cache\w*: failed|failed to allocate memory for prompt cache",
-        "the context does not fit in free memory: lower the context or parallel requests, or quantise the KV cache",
+        "the context does not fit in free memory: lower context or parallel requests, or quantise the KV cache",
     ),
     Cause(
         "buffer-allocation",
@@ -63,7 +63,7 @@ CAUSES = (
     ),
     Cause(
         "gguf-split",
-        r"invalid split (file|idx|count)|failed to load split|split file.{0,200}(missing|not found)"
+        r"invalid split (file|idx|count)|failed to load (GGUF )?split|split file.{0,200}(missing|not found)"
         r"|missing tensor split|illegal split|invalid split|n_split",
         "a part of the split model is missing or has another name: keep all -0000N-of-0000M files in one folder and name the first",
         check="W06",
@@ -74,7 +74,7 @@ CAUSES = (
         r"['\"]? (?:does not exist|not found)|\.gguf.{0,20}: No such file|file does not exist or cannot be opened",
         "the model's file is missing or cannot be read: check its path, its mount into the container and its permissions",
         check="W06",
-        names=r"([^\s'\"]{1,70}\.gguf)",
+        names=r"([^'\"/\\]{1,70}\.gguf)",
     ),
     Cause(
         "missing-tensor",
@@ -85,7 +85,7 @@ CAUSES = (
     ),
     Cause(
         "missing-key",
-        r"key not found in model: |error loading model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
+        r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
         "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
         names=r"in model: (\S{1,80})",
     ),
@@ -151,7 +151,8 @@ CAUSES = (
     Cause(
         "vulkan-memory",
         r"ggml_vulkan: Device memory allocation of size \d+ failed",
-        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch",
+        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch; where memory "
+        "is free, it is a fault of this build: use another",
     ),
     Cause(
         "projector",
@@ -164,11 +165,11 @@ CAUSES = (
         r"mismatch between text model|wrong mmproj|does not have (?:vision|audio) encoder|[Ff]ailed to load CLIP model|failed to load "
         r"multimodal model|clip_init: failed|mmproj.{0,80}(?:failed|mismatch|not)",
         "the projector (mmproj) is not this model's, or cannot be loaded: use the mmproj file of the same model",
-        names=r"([^\s'\"]{1,70}\.gguf)",
+        names=r"([^'\"/\\]{1,70}\.gguf)",
     ),
     *OPTION_CAUSES,
     Cause(
-        "lora",
+        "adapter",
         r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w*: .{0,100}(?:fail|error|not)|control vector.{0,60}fail",
         "the adapter does not fit the model: it is of another base model, or its file is damaged",
         names=r"adapter '?([^'\s]{1,80})",
@@ -183,7 +184,7 @@ CAUSES = (
     ),
     Cause(
         "fit-skipped",
-        r"fit params to free device memory: .{0,80}already set",
+        r"this warning is normal during memory fitting|fit params to free device memory: .{0,80}already set",
         "options that are set by hand are not adapted to the memory",
         harmless=True,
     ),

@@ -42,7 +42,7 @@ OPTIONS = (
         general=True,
     ),
     Cause(
-        "kv-cache-type",
+        "cache-type",
         r"K cache type \S+ with block size|[KV] cache type .{0,80}(?:does not divide|not supported)|KV cache quantization not "
         r"implemented|quantized KV cache .{0,60}not",
         "the type of the KV cache does not fit this model's head size or the split mode: use f16 (or q8_0 for both)",
@@ -84,7 +84,6 @@ DRAFT = (
         r"borrow_shared_tensor: .{0,100}draft head",
         "the draft head borrows tensors of the main model and fails where they do not fit together: use the head made for "
         f"this model, or {_TURN_OFF_DRAFTING}",
-        broad=True,
         context=r"GGML_ASSERT|GGML_ABORT|[Aa]ssert",
     ),
     Cause(
@@ -167,7 +166,8 @@ REQUESTS = (
         r"|failed to (?:apply|parse|initialize) .{0,20}(?:chat )?template|chat template parsing error|template is not supported"
         r"|requires --jinja|try using --jinja|Unknown (?:\(built-in\) )?(?:filter|test|statement)|Callee is not a function"
         r"|Conversation roles must|Cannot continue an assistant message|Failed to parse (?:messages|tools|tool call)"
-        r"|2 or more assistant messages|Unknown (?:chat|reasoning) format",
+        r"|2 or more assistant messages|Unknown (?:chat|reasoning) format|Cannot (?:access property|assign to|perform operation|unpack|call something)"
+        r"|(?:Unsupported|Missing) (?:content part|tool|comparison)|Template seems to support tool calls, but|requires numeric operand|Expected iterable or object",
         "the chat template cannot be used, or refuses the request's messages (their order, roles or tools): give another "
         "one as chat_template_file, or change the messages",
         names=r"(?:[Ee]rror|failed): (.{3,80})",
@@ -182,12 +182,18 @@ REQUESTS = (
         names=r"(?:failed:?|error:?|pattern) (.{3,80})",
     ),
     Cause(
-        "request-media",
+        "media-input",
         r"(?:image|audio|video) input is not supported|Failed to load image or audio file|does not support multimodal|not supported by "
         r"multimodal|failed to (?:process|decode|encode) .{0,12}mtmd|file:// URLs are not allowed|mtmd_helper\w*: .{0,60}fail",
         "the request has a picture, sound or video that the model cannot take: give the projector (mmproj) of this model, or "
         "use a multimodal model",
         request=True,
+    ),
+    Cause(
+        "saved-state",
+        r"Unexpected end of server tokens|server tokens state|slot save file|Restored prompt does not fit|failed to restore state"
+        r"|checkpoint size mismatch|state_read|failed to (?:read|restore) (?:kv|KV) cache",
+        "a saved state of a slot does not fit this build, model or context: delete it",
     ),
     Cause(
         "endpoint-off",
@@ -198,14 +204,14 @@ REQUESTS = (
         names=r"`(--[\w-]{2,40})",
     ),
     Cause(
-        "request-key",
+        "client-key",
         r"Invalid API Key",
         "a client sends no or a wrong API key",
         request=True,
     ),
     Cause(
-        "request-values",
-        r"invalid_request_error|is required\",|Expected '\w+' to be|must be (?:an array|a non-empty|one of)|Unsupported param|Missing "
+        "client-values",
+        r"invalid_request_error|All non-assistant messages|Assistant message must contain|Cannot (?:set|specify) both|Invalid 'content' type|'\w+' (?:is required|must be)|is required\",|Expected '\w+' to be|must be (?:an array|a non-empty|one of)|Unsupported param|Missing "
         r"'\w+' in|penalty\w* must be finite|Invalid '\w+' content type|got exception: .{0,200}\"code\":400",
         "a client's request has a value that llama-server refuses; the server itself works: correct the client",
         request=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.engines.log import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES, DRAFTING_FAULT, FORMS
-from rigwright.engines.vllm.option_log_patterns import OPTION_CAUSES
+from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
 MARKER = (
@@ -22,6 +22,19 @@ _SMALLER = (
 )
 
 CAUSES = (
+    Cause(
+        "traceback-frame",
+        r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d+",
+        "a frame of a traceback: its last line has the error",
+        harmless=True,
+    ),
+    Cause(
+        "engine-arguments",
+        r"non-default args: |LLM engine \(v\S{1,60}\) with config: |args: Namespace\(|Dumping (?:input data|scheduler)",
+        "the configuration of the engine",
+        harmless=True,
+    ),
+    *MEMORY,
     Cause(
         "is-less-than-desired-gpu-memory-utilization",
         r"is less than desired GPU memory utilization|Free memory on device .{0,60}on startup",
@@ -65,7 +78,7 @@ CAUSES = (
     Cause(
         "speculative-decoding",
         r"NotImplementedError: .{0,200}[Ss]peculative [Dd]ecoding|[Ss]peculative [Dd]ecoding .{0,200}not (yet )?support"
-        r"|(?:EAGLE|MTP|DFlash|Medusa|drafter|drafting|draft model).{0,100}(?:not (?:yet )?support|not compatible"
+        r"|\b(?:EAGLE|MTP|DFlash|Medusa|drafter|drafting|draft model)\b.{0,100}(?:not (?:yet )?support|not compatible"
         r"|not implemented|only supports?)|spec(?:ulative)?[ _-]decod\w+.{0,100}(?:requires|only)",
         "this vLLM does not combine speculative decoding with this model or option: remove speculative_config (or the "
         "option that the line names), or use a newer vLLM",
@@ -111,7 +124,7 @@ CAUSES = (
         r"No available shared memory broadcast block found",
         "a worker hangs or works long (weights, kernels to compile, a collective that another card or host does not "
         "join): look for the first error of a worker, and for an Xid: `journalctl -k --grep Xid`",
-        broad=True,
+        general=True,
     ),
     Cause(
         "vllm-is-using-nccl",
@@ -170,7 +183,7 @@ CAUSES = (
         r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not supported"
         r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention|FlashInfer|FlashMLA"
         r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size)).{0,100}"
-        r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)|VLLM_ATTENTION_BACKEND",
+        r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
         "no attention backend, or not the selected one, supports this head size, data type, option and card: remove "
         "attention_backend, or select another; the line has the reasons",
         names=r"[Bb]ackend'? (?:AttentionBackendEnum\.)?'?(\w{3,40})|(Flash\w{3,20})",
@@ -191,8 +204,16 @@ CAUSES = (
         "worker-died",
         r"WorkerProc (?:initialization )?failed|WorkerProc hit an exception|Worker proc .{0,200} died unexpectedly"
         r"|VllmWorker-?\S+ died|Worker failed with error|Worker \S+ failed to initialize|RayWorkerProc .{0,40}(?:failed|died)"
-        r"|Executor failed|Process \S+ .{0,20}died with exit code|Parent process exited|Error in inspecting model",
+        r"|Executor failed|Process \S+ .{0,20}died with exit code|Error in inspecting model",
         "a worker process ended: its own error stands above in the log",
+        general=True,
+    ),
+    Cause(
+        "request-failed",
+        r"Error in (?:chat )?(?:completion|message|token generation|\S+) stream (?:generator|converter)|Exception caught\. Request id"
+        r"|HTTPException caught|RequestValidationError caught|failed with an internal error during|Error in preprocessing prompt"
+        r"|Error in (?:create_messages|parser creation|tool parser creation)|Exception in ASGI application",
+        "a request failed: the error in the same traceback is the cause",
         general=True,
     ),
     Cause(

@@ -9,7 +9,23 @@ from rigwright.engines.log import Cause
 
 _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeError|Value error,)"
 
+_FULL = r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory"
+
 MEMORY = (
+    Cause(
+        "graph-memory",
+        _FULL,
+        "the card's memory is full while CUDA graphs are captured: lower gpu_memory_utilization or max_num_seqs, or set "
+        "cudagraph_capture_sizes",
+        context=r", in (?:capture_model|_capture_cudagraphs|capture_graphs?)\b",
+    ),
+    Cause(
+        "profile-memory",
+        _FULL,
+        "the card's memory is full in the trial run at start: lower max_num_batched_tokens, max_num_seqs or the size of "
+        "images (limit_mm_per_prompt)",
+        context=r", in (?:profile_run|_dummy_run|determine_available_memory|profile_\w+)\b",
+    ),
     Cause(
         "memory-profile",
         r"Error in memory profiling|Initial free memory .{0,120}current free memory",
@@ -23,8 +39,10 @@ MEMORY = (
     ),
     Cause(
         "weights-memory",
-        r"Failed to load model .{0,5}not enough GPU memory|not enough GPU memory",
-        "the weights do not fit in card memory: use a smaller quantisation or more cards, or free the card",
+        rf"{_FULL}|not enough GPU memory",
+        "the card's memory is full while weights load: use a smaller quantisation or more cards (tensor_parallel_size), or "
+        "free the card",
+        context=r"not enough GPU memory|, in (?:load_model|load_weights|process_weights_after_loading|initialize_model)\b",
     ),
     Cause(
         "workspace",
@@ -133,8 +151,7 @@ DRAFT = (
         "draft-options",
         r"num_speculative_tokens.{0,120}(?:must|was|divisible|provided)|is not a valid argument in the speculative_config"
         r"|speculative_(?:max_model_len|draft_tensor)|prompt_lookup_m\w+|required by spec-decode|speculative decoding settings"
-        r"|A speculative model was provided|decreasing num_speculative_tokens|suffix_decoding_|validation errors? for "
-        r"SpeculativeConfig|arctic-inference",
+        r"|A speculative model was provided|decreasing num_speculative_tokens|suffix_decoding_|arctic-inference",
         "values of speculative_config do not fit each other or the model: set num_speculative_tokens and the method as "
         "the line says",
         names=r"'(\w{1,40})' is not a valid",
@@ -251,4 +268,4 @@ ENGINE = (
     ),
 )
 
-OPTION_CAUSES = (*MEMORY, *PARALLEL, *DRAFT, *QUANTISATION, *ADAPTERS, *ENGINE)
+OPTION_CAUSES = (*PARALLEL, *DRAFT, *QUANTISATION, *ADAPTERS, *ENGINE)

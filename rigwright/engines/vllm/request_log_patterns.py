@@ -42,7 +42,7 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "audio-packages",
-        r"Invalid or unsupported audio file|[Ff]ailed to load audio|soundfile|libsndfile|No audio (?:stream )?found",
+        r"Invalid or unsupported audio file|[Ff]ailed to load audio|(?:soundfile|libsndfile).{0,60}(?:[Ee]rror|not |install)|No audio (?:stream )?found",
         "the sound cannot be decoded: install vllm[audio] (soundfile, av) in the environment, else the file is damaged",
         request=True,
     ),
