@@ -20,8 +20,8 @@ CONTAINERS = (
     ),
     Cause(
         "container-driver",
-        r"nvidia-container-cli: .{0,200}(?:driver not loaded|load library failed|nvml error: (?:insufficient"
-        r"|unknown error))|nvidia-container-cli: initialization error",
+        r"nvidia-container-cli: (?!.{0,200}version mismatch).{0,200}(?:driver not loaded|load library failed|nvml error: (?:insufficient"
+        r"|unknown error))|nvidia-container-cli: initialization error(?!.{0,200}version mismatch)",
         "the host's NVIDIA driver does not answer the container toolkit: check `nvidia-smi` on the host first",
         check="N02",
     ),
@@ -101,7 +101,6 @@ CONTAINERS = (
         r"|OCI runtime error",
         "the container engine could not start the container: the end of the line has the reason",
         broad=True,
-        names=r": ([^:]{5,80}(?:: [^:]{1,40})?)\.?$",
     ),
     Cause(
         "unit-program",

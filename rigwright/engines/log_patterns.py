@@ -26,7 +26,7 @@ DRAFTING = (
 MEMORY = (
     Cause(
         "card-memory",
-        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
+        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of memory",
         _FREE_CARD_MEMORY,
     ),
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
@@ -164,7 +164,8 @@ CARD_FAULTS = (
         r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
         r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
         r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
-        r"|unsupported (?:arch|SM|GPU)",
+        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:SM|sm_?) ?\d+|[Cc]utlass\S*.{0,80}(?:Error|[Ff]ail)|Error Internal|cutlass FP\d"
+        r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel .{0,40}(?:found|available)",
         "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
         "(attention_backend, moe_backend), or a variant of the model in another quantisation",
         names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
@@ -201,8 +202,14 @@ CARD_FAULTS = (
         names=r"(gfx\d+\w*)",
     ),
     Cause(
+        "torch-allocator",
+        r"INTERNAL ASSERT FAILED at .{0,120}(?:CUDACachingAllocator|CUDAAllocator)|NVML_SUCCESS == r",
+        "torch's memory allocator failed, most often since the card's memory is full, else since NVML does not answer in the "
+        "container: lower the memory that the engine takes, and check `nvidia-smi` inside it",
+    ),
+    Cause(
         "rocm-access",
-        r"no ROCm-capable device is detected|Unable to open /dev/kfd|/dev/kfd.{0,60}(?:denied|failed)"
+        r"No HIP GPUs are available|no ROCm-capable device is detected|Unable to open /dev/kfd|/dev/kfd.{0,60}(?:denied|failed)"
         r"|HSA_STATUS_ERROR_OUT_OF_RESOURCES|hsa_init.{0,20}[Ff]ailed",
         "no AMD card is open to the process: add its user to the groups render and video, and pass /dev/kfd and "
         "/dev/dri into the container",
@@ -371,7 +378,7 @@ BUILDS = (
     ),
     Cause(
         "extension-build",
-        r"Error building extension '|ninja: build stopped|Ninja build failed|CalledProcessError: .{0,100}ninja",
+        r"Error building extension '|Error compiling objects for extension|ninja: build stopped|Ninja build failed|CalledProcessError: .{0,100}ninja",
         "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
         "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
         check="K01",
@@ -409,7 +416,7 @@ MODEL_FILES = (
     Cause(
         "gated",
         r"Access to model .{0,200} is restricted|GatedRepoError|gated repo|401 Client Error|403 Client Error"
-        r"|RepositoryNotFoundError|Invalid user token|status: 40[13]\b",
+        r"|RepositoryNotFoundError|Invalid user token|(?:status:?|HTTP) 40[13]\b",
         "the hub refuses the model: it is gated, private or misspelt, or the token is missing: accept its terms and "
         "set HF_TOKEN",
         names=r"Access to model ([\w./-]{1,80})|url: \S*?/([\w.-]+/[\w.-]+)/",
@@ -423,6 +430,17 @@ MODEL_FILES = (
 )
 
 PROCESSES = (
+    Cause(
+        "cuda-fork",
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "a process uses CUDA before it starts its workers: set VLLM_WORKER_MULTIPROC_METHOD=spawn",
+    ),
+    Cause(
+        "aborted",
+        r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b|terminate called",
+        "the program stopped itself: the lines before it have the reason",
+        general=True,
+    ),
     Cause(
         "no-such-user",
         r"getpwuid\(\): uid not found",

@@ -13,6 +13,21 @@ _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeErr
 
 PACKAGES = (
     Cause(
+        "compiled-part-missing",
+        r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w*_C\w*'|No module named 'vllm\._\w+|'_C'? object has no attribute|'_OpNamespace' "
+        r"'\w+' object has no attribute",
+        "a compiled part of the engine is missing or was built for another torch or Python: reinstall the engine's wheel with the "
+        "torch that it pins, and do not start it inside its source folder",
+        names=r"No module named '([\w.]{1,60})'|attribute '(\w{1,60})'",
+    ),
+    Cause(
+        "unknown-model-key",
+        r"KeyError: '[a-z0-9_.-]+'",
+        "the installed transformers is older than the model: install the version that the model's page names, or a newer engine",
+        context=r"configuration_auto\.py|CONFIG_MAPPING",
+        names=r"KeyError: '([^']{1,60})'",
+    ),
+    Cause(
         "package-missing",
         r"ModuleNotFoundError: No module named|ImportError: .{0,200}(?:[Pp]lease install|is not installed"
         r"|[Ii]nstall (?:it|them|via|with)|requires the .{0,60}(?:package|library)|pip install)|is required but (?:is )?"
@@ -38,7 +53,7 @@ PACKAGES = (
         r"|AttributeError: (?:partially initialized )?module .{0,120}has no attribute"
         r"|AttributeError: .{0,20}\w*(?:Config|Tokenizer\w*|Processor|Cache|Mixin)'?(?: object)? has no attribute"
         r"|TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword))"
-        r"|VersionConflict|is required for a normal functioning of this module|[Rr]equires \w+[<>=]=[\d.]+",
+        r"|operator \S{1,40}::\w+ does not exist|VersionConflict|is required for a normal functioning of this module|[Rr]equires \w+[<>=]=[\d.]+",
         "two packages of the environment have versions that do not fit together, often transformers and the engine: "
         "install the versions that the engine pins",
         names=r"cannot import name '([\w.]{1,60})'|attribute '?([\w.]{1,60})|argument '([\w.]{1,60})'",
@@ -63,7 +78,7 @@ PACKAGES = (
         "the model's folder or name is wrong, or files of it are missing: check the path as the engine's process "
         "sees it (mounts of a container), and fetch the files anew",
         check="W06",
-        names=r"file named (\S{1,80})|for '([^']{1,80})'|id '([^']{1,80})'|identifier.{0,20}'([^']{1,80})'",
+        names=r"OSError: ([\w./-]{2,80}) is not|file named (\S{1,80}?)[.,]?(?: |$)|for '([^']{1,80})'|id '([^']{1,80})'|identifier.{0,20}'([^']{1,80})'",
     ),
     Cause(
         "weights-damaged",

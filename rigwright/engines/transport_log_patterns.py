@@ -30,7 +30,7 @@ TRANSPORT = (
     ),
     Cause(
         "gloo-connect",
-        r"[Gg]loo.{0,200}(?:connectFullMesh failed|Connection refused|timed out|unable to connect|Connection closed)",
+        r"[Gg]loo.{0,200}(?:Unable to find address|connectFullMesh failed|Connection refused|timed out|unable to connect|Connection closed)",
         "the processes cannot reach each other by the address that Gloo chose: set GLOO_SOCKET_IFNAME, open the "
         "firewall, and check that the host's own name resolves",
     ),
@@ -52,11 +52,11 @@ TRANSPORT = (
         r"(?:timed? ?out|failed|Broken pipe|refused)|[Rr]endezvous.{0,100}(?:timed? ?out|failed)",
         "the processes do not find each other at start: check master address and port, that all ranks run, and the "
         "firewall",
-        names=r"(?:\[|host:? |to )([\w.-]+[\],: ]+(?:port )?\d{2,5})",
+        names=r"(?:connect to |host:? )[(\[]?([\w.-]+[\],: ]+ ?\d{2,5})",
     ),
     Cause(
         "ray",
-        r"Ray workers have not started|does not support ray\b|ray\.exceptions\.\w+|The current node has not been updated"
+        r"Ray workers have not started|number of required GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+|The current node has not been updated"
         r"|No available node types can fulfill|Ray is not initialized|not included in a placement group"
         r"|Cannot provide a placement group|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
         "Ray does not start or lost a worker: check `ray status`, that each node has its cards free, and the worker's "
@@ -82,7 +82,7 @@ TRANSPORT = (
     ),
     Cause(
         "hub-missing-file",
-        r"EntryNotFoundError|404 Client Error|RevisionNotFoundError|no GGUF files found in repository"
+        r"(?<!Local)EntryNotFoundError|404 Client Error|(?:status:?|HTTP) 404\b|RevisionNotFoundError|no GGUF files found in repository"
         r"|get_hf_plan: file .{0,200}not found in repository",
         "the repository has no such file or revision: check the model's name, file and quantisation, and that no "
         "preset has the name of a repository",

@@ -20,7 +20,7 @@ ERROR = re.compile(
 # Words of a failure in a line without any such mark; they count where a log has none.
 FAILURE = re.compile(
     r"\b(?:unsupported|not supported|not recogni[sz]ed|not found|invalid|exceed(?:s|ed)|incompatible|mismatch|must match"
-    r"|lost|failed|failure|denied|refused|timed out|time-?out|missing|not enough|crash(?:ed)?|killed|died|corrupt(?:ed)?|no such"
+    r"|lost|failed|inconsistent|failure|denied|refused|timed out|time-?out|missing|not enough|crash(?:ed)?|killed|died|corrupt(?:ed)?|no such"
     r"|unexpected(?:ly)?|illegal|does not (?:exist|support)|not available|unavailable|out of (?:memory|range|bounds)|insufficient"
     r"|aborted|terminated|undefined|not loaded|not present|hung|stuck|broken|errors?(?!s?[ _]?(?:rate|count)|s?: ?(?:0|none)))\b"
     r"|(?:exit(?:ed)?|code|status)[ =:(]+-?[1-9]\d{0,2}\b",

@@ -27,7 +27,7 @@ CAUSES = (
     Cause(
         "buffer-allocation",
         r"unable to allocate \w+ buffer|failed to allocate \w+ buffer of size|alloc_tensor_range: "
-        r"failed|failed to allocate compute (pp )?buffers|ErrorOutOfDeviceMemory|failed to allocate \S+ buffer|ggml_gallocr_reserve\w*: failed",
+        r"failed|failed to allocate compute (pp )?buffers|OutOfDeviceMemory|failed to allocate \S+ buffer|ggml_gallocr_reserve\w*: failed",
         _LOWER_CONTEXT,
     ),
     Cause(
@@ -79,7 +79,7 @@ CAUSES = (
     Cause(
         "missing-tensor",
         r"missing tensor '|wrong number of tensors|tensor '.{0,200}' (has wrong shape|not found)|done_getting_tensors|duplicated tensor"
-        r"|check_tensor_dims|unable to find tensor|tensor .{0,80}has offset",
+        r"|check_tensor_dims|tensor .{0,80}has offset",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
         names=r"tensor '([^']{1,80})'|(expected \d+, got \d+)",
     ),
@@ -150,7 +150,7 @@ CAUSES = (
     ),
     Cause(
         "vulkan-memory",
-        r"ggml_vulkan: Device memory allocation of size \d+ failed",
+        r"ggml_vulkan: Device memory allocation of size \d+ failed|Requested buffer size exceeds|maxBufferSize|maxMemoryAllocationSize",
         "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch; where memory "
         "is free, it is a fault of this build: use another",
     ),
@@ -163,7 +163,7 @@ CAUSES = (
     Cause(
         "projector-mismatch",
         r"mismatch between text model|wrong mmproj|does not have (?:vision|audio) encoder|[Ff]ailed to load CLIP model|failed to load "
-        r"multimodal model|clip_init: failed|mmproj.{0,80}(?:failed|mismatch|not)",
+        r"multimodal model|clip_init: failed|unable to find tensor|mmproj.{0,80}(?:failed|mismatch|not)",
         "the projector (mmproj) is not this model's, or cannot be loaded: use the mmproj file of the same model",
         names=r"([^'\"/\\]{1,70}\.gguf)",
     ),
@@ -181,6 +181,12 @@ CAUSES = (
         "another build, then drop the newest options (drafting, split_mode, KV cache types) one by one",
         broad=True,
         names=r"GGML_ASSERT\((.{1,80}?)\) failed",
+    ),
+    Cause(
+        "pinned-host-memory",
+        r"failed to allocate .{0,40}of pinned memory",
+        "host memory that is not pinned is used in its place",
+        harmless=True,
     ),
     Cause(
         "fit-skipped",

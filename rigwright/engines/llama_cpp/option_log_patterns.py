@@ -179,7 +179,7 @@ REQUESTS = (
         r"pattern|no triggers set for lazy grammar|llguidance is not enabled",
         "the grammar or JSON schema of a request cannot be used: simplify it, or send it without tools",
         request=True,
-        names=r"(?:failed:?|error:?|pattern) (.{3,80})",
+        names=r"(?:failed:|error:|grammar:|pattern) ([^\"]{3,80})",
     ),
     Cause(
         "media-input",
@@ -224,7 +224,8 @@ REQUESTS = (
     ),
     Cause(
         "decode-failed",
-        r"failed to decode(?: the batch)?\b|llama_decode: failed|Decode failed|Compute error|failed to compute graph|post_decode\(\) failed"
+        r"failed to decode(?: the batch)?\b|inconsistent sequence positions|failed to initialize batch|ggml-cuda\.cu:\d+: CUDA error|compute_forward: \w+ failed|command "
+        r"buffer \d+ failed|failed to prepare|llama_decode: failed|Decode failed|Compute error|failed to compute graph|post_decode\(\) failed"
         r"|graph_compute: .{0,60}failed|llama_process\(ctx_dft\) failed",
         "computing a batch failed: the line above has the reason (memory, context, or the card); lower batch and context",
         broad=True,

@@ -179,10 +179,10 @@ CAUSES = (
     ),
     Cause(
         "no-attention-backend",
-        r"No valid attention backend|[Ss]elected backend .{0,200} is not valid for this configuration|No "
+        r"No valid attention backend|Cannot use .{0,60} backend|[Ss]elected backend .{0,200} is not valid for this configuration|No "
         r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not supported"
         r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention|FlashInfer|FlashMLA"
-        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size)).{0,100}"
+        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size))(?!.{0,60}kv.?cache).{0,100}"
         r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
         "no attention backend, or not the selected one, supports this head size, data type, option and card: remove "
         "attention_backend, or select another; the line has the reasons",
@@ -204,7 +204,7 @@ CAUSES = (
         "worker-died",
         r"WorkerProc (?:initialization )?failed|WorkerProc hit an exception|Worker proc .{0,200} died unexpectedly"
         r"|VllmWorker-?\S+ died|Worker failed with error|Worker \S+ failed to initialize|RayWorkerProc .{0,40}(?:failed|died)"
-        r"|Executor failed|Process \S+ .{0,20}died with exit code|Error in inspecting model",
+        r"|Executor failed|Process \S+ .{0,20}died with exit code|Error in inspecting model|failed to be inspected",
         "a worker process ended: its own error stands above in the log",
         general=True,
     ),
@@ -247,7 +247,7 @@ CAUSES = (
         r"loaded state|missing QKV parts|[Uu]nexpected key\(?s?\)? in state_dict|Expected \w+_weight first dimension",
         "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the version "
         "that the model's page names, or another export of the model",
-        names=r"KeyError: '([^']{1,80})|named '([^']{1,80})'|parameter '?([\w.]{3,80})",
+        names=r"(?:KeyError:|named|parameter|for) '([^']{1,80})'",
     ),
     Cause(
         "tokenizer",
@@ -273,7 +273,7 @@ CAUSES = (
         r"|enable-auto-tool-choice requires|reasoning_parser_name=",
         "tool calls need enable_auto_tool_choice and a tool_call_parser, and both parsers a name that this version "
         "has: the line lists them",
-        names=r"[Pp]arser:? ?'?([\w-]{2,40})'?",
+        names=r"[Pp]arser(?:: ?|:? ')([\w-]{2,40})",
     ),
     Cause(
         "custom-allreduce-is-disabled-because",

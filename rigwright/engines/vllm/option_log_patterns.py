@@ -73,7 +73,7 @@ PARALLEL = (
     ),
     Cause(
         "expert-parallel",
-        r"EPLB|[Ee]xpert[ _]parallel.{0,100}(?:must|not|only|requires)|enable_expert_parallel|[Ee]lastic EP",
+        r"EPLB.{0,80}(?:not|only|requires|must|unavailable)|True to use EPLB|[Ee]xpert[ _]parallel.{0,100}(?:must|not|only|requires)|enable_expert_parallel must|[Ee]lastic EP (?:is|requires)",
         "expert parallelism does not fit this model or the other options: remove enable_expert_parallel and enable_eplb, "
         "or set what the line names",
     ),
@@ -119,8 +119,9 @@ PARALLEL = (
     ),
     Cause(
         "mamba-cache",
-        r"mamba[_-](?:cache[_-]mode|block[_-]size|ssm)|Mamba cache (?:mode|align)|In Mamba cache align mode|DS conv state "
-        r"layout|hash_block_size|\bGDN only supports|Mamba only supports decode-only|Qwen3Next currently does not support",
+        r"mamba[_-](?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache align mode"
+        r"|Mamba cache .{0,120}(?:must|not|n't|only|requires)|DS conv state layout|hash_block_size|GDN only supports"
+        r"|Mamba only supports decode-only|does not support 'all' prefix caching",
         "the state cache of the model's linear-attention layers does not fit these options: turn off prefix caching or "
         "speculative decoding, else set mamba_cache_mode and block_size as the line says",
     ),
@@ -211,7 +212,7 @@ ADAPTERS = (
     Cause(
         "lora",
         r"LoRA is not enabled|No free adapter slots|Number of requested LoRAs|max_cpu_loras|[Nn]o adapter found for"
-        r"|does not support LoRA|LoRA .{0,100}not (?:yet )?support|No supported LoRA modules|expected target modules"
+        r"|does not support LoRA|unsupported LoRA weight|No free lora slots|LoRA .{0,100}not (?:yet )?support|No supported LoRA modules|expected target modules"
         r"|unexpected modules? in .{0,60}[Ll]o[Rr][Aa]|embedding LoRA size|Loading lora .{0,80}failed|get_expert_mapping",
         "the LoRA adapter does not fit the model or the options: set enable_lora, max_loras and max_lora_rank, and check "
         "the adapter's target modules",

@@ -49,7 +49,7 @@ REQUEST_CAUSES = (
     Cause(
         "request-media",
         r"is not a multimodal model|The model is not multimodal|Failed to load image|cannot identify image file|Could not open "
-        r"video|allowed-local-media-path|must be from one of the allowed domains|Audio input was provided but"
+        r"video|allowed-local-media-path|must be from one of the allowed domains|Audio input was provided but|Mismatch in `\w+` token count"
         r"|enable-mm-embeds|multimodal tokens to .{0,60}placeholders|prompt (?:placeholders|updates) corresponding"
         r"|placeholders in input prompt than|Failed to apply prompt replacement|Failed to apply \w*[Pp]rocessor",
         "the request's image, video or sound cannot be used: the model does not take it, it cannot be loaded from its "
