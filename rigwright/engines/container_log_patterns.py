@@ -14,13 +14,15 @@ CONTAINERS = (
     Cause(
         "container-toolkit",
         r"could not select device driver|unknown or invalid runtime name: nvidia|[Uu]nknown runtime specified nvidia"
-        r"|exec: \"?nvidia-container-runtime[\w-]*\"?: executable file not found|nvidia-container-cli: (?:command )?not "
+        r"|exec: \"?nvidia-container-runtime[\w-]*\"?: executable file not found|nvidia-container-cli: (?:command "
+        r")?not "
         r"found|no known GPU vendor found",
         f"the container engine has no support for NVIDIA cards: {_TOOLKIT}",
     ),
     Cause(
         "container-driver",
-        r"nvidia-container-cli: (?!.{0,200}version mismatch).{0,200}(?:driver not loaded|load library failed|nvml error: (?:insufficient"
+        r"nvidia-container-cli: (?!.{0,200}version mismatch).{0,200}(?:driver not loaded|load library failed|nvml "
+        r"error: (?:insufficient"
         r"|unknown error))|nvidia-container-cli: initialization error(?!.{0,200}version mismatch)",
         "the host's NVIDIA driver does not answer the container toolkit: check `nvidia-smi` on the host first",
         check="N02",
@@ -80,7 +82,8 @@ CONTAINERS = (
     ),
     Cause(
         "container-program",
-        r"executable file (?:`[^`]{1,80}` )?not found in \$PATH|exec: \"[^\"]{1,80}\": (?:stat .{0,100}: )?no such file",
+        r"executable file (?:`[^`]{1,80}` )?not found in \$PATH|exec: \"[^\"]{1,80}\": (?:stat .{0,100}: )?no such "
+        r"file",
         "the image has no such program: its entry point already starts the engine, so pass the arguments alone",
         names=r"exec: \"([^\"]{1,80})\"|file `([^`]{1,80})`",
     ),
@@ -97,7 +100,8 @@ CONTAINERS = (
     ),
     Cause(
         "container-start",
-        r"OCI runtime create failed|failed to create (?:shim task|task for container)|docker: Error response from daemon"
+        r"OCI runtime create failed|failed to create (?:shim task|task for container)|docker: Error response from "
+        r"daemon"
         r"|OCI runtime error",
         "the container engine could not start the container: the end of the line has the reason",
         broad=True,
@@ -135,7 +139,8 @@ CONTAINERS = (
     ),
     Cause(
         "killed",
-        r"code=killed, (?:signal|status)=(?:9/)?KILL|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-9|137)\b"
+        r"code=killed, (?:signal|status)=(?:9/)?KILL|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-9"
+        r"|137)\b"
         r"|\bSIGKILL\b|^\s*(?:\S+: line \d+: +\d+ +)?Killed\b|signal: killed|OOMKilled",
         "the process was killed, most often because the host's memory ran out: see `journalctl -k --grep oom`, raise "
         "its memory limit, or load less into RAM",

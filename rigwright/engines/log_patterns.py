@@ -1,4 +1,4 @@
-"""Causes that any engine's log can show: CUDA, the driver, memory, disks, libraries, compilers and model files.
+"""Causes that any engine's log can show: CUDA, the driver, memory, disks, cards and processes.
 
 Sources: the messages of CUDA's runtime (cudaGetErrorString), NVML (nvmlErrorString), glibc (strerror), torch, Triton,
 FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quote them.
@@ -6,9 +6,10 @@ FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quo
 
 from __future__ import annotations
 
+from rigwright.engines.build_log_patterns import BUILDS, MODEL_FILES
 from rigwright.engines.container_log_patterns import CONTAINERS
 from rigwright.engines.log import Cause
-from rigwright.engines.python_log_patterns import FORMS, PACKAGES
+from rigwright.engines.python_log_patterns import PACKAGES
 from rigwright.engines.transport_log_patterns import TRANSPORT
 
 _REBOOT = "the loaded driver and its libraries have different versions: reboot"
@@ -18,7 +19,8 @@ _FREE_CARD_MEMORY = (
 _INSPECT_CARD = "look for an Xid of the card in the kernel's log: `journalctl -k --grep Xid`"
 _WRONG_ADDRESS = "a kernel of the engine read or wrote a wrong address, mostly a fault of the engine"
 DRAFTING = (
-    r"speculative[_-]config['\"]?[=:] ?(?!None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing context not)"
+    r"speculative[_-]config['\"]?[=:] ?(?!None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing "
+    r"context not)"
     r"|\bdraft[-_](?:mtp|model|simple|eagle)|common_speculative_impl|spec[-_](?:type|draft)|\bMTP\b|\beagle3\b"
 )
 """Regular expression of lines that only a log with speculative decoding has."""
@@ -26,7 +28,8 @@ DRAFTING = (
 MEMORY = (
     Cause(
         "card-memory",
-        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of memory",
+        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of "
+        r"memory",
         _FREE_CARD_MEMORY,
     ),
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
@@ -126,7 +129,8 @@ DRIVER = (
     Cause(
         "no-cards",
         r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|Found no NVIDIA driver",
-        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the devices of the unit or container; "
+        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the devices of the unit or "
+        "container; "
         "after a boot, it started before the driver: load nvidia_uvm and restart it",
         check="N01",
     ),
@@ -159,13 +163,17 @@ CARD_FAULTS = (
     ),
     Cause(
         "not-for-this-card",
-        r"only supports? (?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on \.target"
-        r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA )?compute "
+        r"only supports? (?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on "
+        r"\.target"
+        r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA "
+        r")?compute "
         r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
         r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
         r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
-        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:SM|sm_?) ?\d+|[Cc]utlass\S*.{0,80}(?:Error|[Ff]ail)|Error Internal|cutlass FP\d"
-        r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel .{0,40}(?:found|available)",
+        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:SM|sm_?) ?\d+|[Cc]utlass\S*.{0,80}(?:Error|[Ff]ail)|Error Internal"
+        r"|cutlass FP\d"
+        r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel "
+        r".{0,40}(?:found|available)",
         "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
         "(attention_backend, moe_backend), or a variant of the model in another quantisation",
         names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
@@ -174,11 +182,13 @@ CARD_FAULTS = (
         "deep-gemm",
         r"[Dd]eep_?[Gg][Ee][Mm][Mm].{0,200}(?:not available|outdated|not installed|[Ff]ail|[Aa]ssert|[Ee]rror)"
         r"|(?:[Aa]ssertion|[Ee]rror).{0,200}deep_?gemm",
-        "DeepGEMM does not fit these cards or is missing: VLLM_USE_DEEP_GEMM=0 and VLLM_MOE_USE_DEEP_GEMM=0 turn it off",
+        "DeepGEMM does not fit these cards or is missing: VLLM_USE_DEEP_GEMM=0 and VLLM_MOE_USE_DEEP_GEMM=0 turn it "
+        "off",
     ),
     Cause(
         "nvshmem",
-        r"[Nn][Vv][Ss][Hh][Mm][Ee][Mm].{0,200}(?:[Ff]ail|[Ee]rror|not|abort)|DeepEP (?:kernels not found|error|timeout)",
+        r"[Nn][Vv][Ss][Hh][Mm][Ee][Mm].{0,200}(?:[Ff]ail|[Ee]rror|not|abort)|DeepEP (?:kernels not found|error"
+        r"|timeout)",
         "NVSHMEM or DeepEP does not start: check InfiniBand (GDRCopy, IBGDA), or use another all2all_backend",
     ),
     Cause(
@@ -204,12 +214,14 @@ CARD_FAULTS = (
     Cause(
         "torch-allocator",
         r"INTERNAL ASSERT FAILED at .{0,120}(?:CUDACachingAllocator|CUDAAllocator)|NVML_SUCCESS == r",
-        "torch's memory allocator failed, most often since the card's memory is full, else since NVML does not answer in the "
+        "torch's memory allocator failed, most often since the card's memory is full, else since NVML does not "
+        "answer in the "
         "container: lower the memory that the engine takes, and check `nvidia-smi` inside it",
     ),
     Cause(
         "rocm-access",
-        r"No HIP GPUs are available|no ROCm-capable device is detected|Unable to open /dev/kfd|/dev/kfd.{0,60}(?:denied|failed)"
+        r"No HIP GPUs are available|no ROCm-capable device is detected|Unable to open /dev/kfd"
+        r"|/dev/kfd.{0,60}(?:denied|failed)"
         r"|HSA_STATUS_ERROR_OUT_OF_RESOURCES|hsa_init.{0,20}[Ff]ailed",
         "no AMD card is open to the process: add its user to the groups render and video, and pass /dev/kfd and "
         "/dev/dri into the container",
@@ -283,152 +295,6 @@ CARD_FAULTS = (
     ),
 )
 
-BUILDS = (
-    Cause(
-        "libcudart",
-        r"lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
-        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
-        "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
-    ),
-    Cause(
-        "glibc",
-        r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
-        "the engine was built for a newer distribution: build it on this one",
-    ),
-    Cause(
-        "missing-library",
-        r"cannot open shared object file: No such file or directory",
-        "a library is missing: redeploy, which restores the environment",
-    ),
-    Cause(
-        "undefined-symbol",
-        r"undefined symbol: ",
-        "two packages of the environment do not fit together, usually torch and an extension: "
-        "redeploy the locked environment",
-    ),
-    Cause(
-        "flashinfer-version",
-        r"flashinfer-(cubin|jit-cache|python)?.{0,200}version.{0,200}does not match",
-        "flashinfer's packages have different versions: lock the same version of flashinfer-python "
-        "and flashinfer-cubin",
-    ),
-    Cause(
-        "triton-shared-memory",
-        r"OutOfResources: out of resource: shared memory|Required: \d+, Hardware limit: \d+",
-        "a Triton kernel needs more shared memory than this compute capability has: use another "
-        "attention backend or a smaller block size",
-    ),
-    Cause(
-        "triton-registers",
-        r"OutOfResources: out of resource|PassManager::run failed",
-        "Triton cannot compile a kernel for this card: use another attention backend",
-    ),
-    Cause(
-        "nvcc-host-compiler",
-        r"unsupported GNU version|-- unsupported (clang|Microsoft Visual Studio|GNU) version",
-        "nvcc does not support this gcc: use the host compiler that the CUDA toolkit names",
-        check="K01",
-    ),
-    Cause(
-        "nvcc-architecture",
-        r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|Value '(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for --gpu-architecture",
-        "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
-        "TRITON_PTXAS_PATH to its ptxas for Triton",
-        check="K01",
-    ),
-    Cause(
-        "nvcc-glibc",
-        r"exception specification is incompatible|math_functions\.h.{0,200}rsqrt|rsqrt.{0,200}noexcept",
-        "nvcc's headers conflict with this glibc: use a newer CUDA toolkit",
-        check="K01",
-    ),
-    Cause(
-        "nvcc-missing",
-        r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
-        r"such file or directory: '[^']*nvcc'",
-        "a kernel has to be compiled and nvcc is missing: redeploy, which installs the toolkit",
-        check="K01",
-    ),
-    Cause(
-        "headers-missing",
-        r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
-        "a kernel cannot be compiled because a header is missing: redeploy",
-        check="K01",
-    ),
-    Cause(
-        "ninja",
-        r"No such file or directory: 'ninja'|Ninja is required to load C\+\+ extensions",
-        "its environment's programs are not on PATH: redeploy, which rewrites the unit",
-    ),
-    Cause(
-        "c-compiler",
-        r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
-        "the kernel compiler finds no gcc: redeploy, which installs it",
-    ),
-    Cause(
-        "kernel-source",
-        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error|static_assert|nvcc fatal|nvlink (?:fatal"
-        r"|error)|ptxas (?:fatal|error)|undefined reference to|cannot find -l\w+",
-        "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "
-        "torch's version, or prebuilt kernels (flashinfer-cubin, flashinfer-jit-cache), or another backend "
-        "(VLLM_USE_FLASHINFER_SAMPLER=0)",
-        check="K01",
-        names=r"(?:error|fatal) ?:? +(.{3,80})|(cannot find -l\w+)",
-    ),
-    Cause(
-        "extension-build",
-        r"Error building extension '|Error compiling objects for extension|ninja: build stopped|Ninja build failed|CalledProcessError: .{0,100}ninja",
-        "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
-        "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
-        check="K01",
-        broad=True,
-        names=r"extension '([\w.-]{1,60})'",
-    ),
-    Cause(
-        "torch-architecture",
-        r"is not compatible with the current PyTorch installation",
-        "its torch has no machine code for these cards",
-    ),
-)
-
-MODEL_FILES = (
-    Cause(
-        "safetensors",
-        r"SafetensorError|HeaderTooLarge|InvalidHeaderDeserialization|MetadataIncompleteBuffer",
-        "a weights file is truncated or damaged",
-        check="W06",
-    ),
-    Cause(
-        "unknown-model-type",
-        r"model type `?\w+`? but Transformers does not recognize|Model architectures? \[?.{0,200} (?:are|is) not supported"
-        r"|not supported by transformers version|has no vLLM implementation|is not a registered model|Cannot find model "
-        r"module|Transformers does not recognize this architecture|Unknown gguf model_type|GGUF model with architecture"
-        r"|\w+ForC\w+ is not supported",
-        "the engine, or its transformers, is older than the model: use a newer engine",
-        names=r"model type `?(\w{1,60})|rchitectures? \[?'?(\w{1,80})|model_type: (\w{1,60})|architecture (\w{1,60})",
-    ),
-    Cause(
-        "remote-code",
-        r"trust_remote_code=True|--trust-remote-code",
-        "the model needs code of its repository: serve it with trust_remote_code, after reading that code",
-    ),
-    Cause(
-        "gated",
-        r"Access to model .{0,200} is restricted|GatedRepoError|gated repo|401 Client Error|403 Client Error"
-        r"|RepositoryNotFoundError|Invalid user token|(?:status:?|HTTP) 40[13]\b",
-        "the hub refuses the model: it is gated, private or misspelt, or the token is missing: accept its terms and "
-        "set HF_TOKEN",
-        names=r"Access to model ([\w./-]{1,80})|url: \S*?/([\w.-]+/[\w.-]+)/",
-    ),
-    Cause(
-        "hub-offline",
-        r"couldn't connect to '?https://huggingface\.co|OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE",
-        "the engine wants a file that was not fetched: add it to the model's files and redeploy",
-        check="W06",
-    ),
-)
-
 PROCESSES = (
     Cause(
         "cuda-fork",
@@ -437,7 +303,8 @@ PROCESSES = (
     ),
     Cause(
         "aborted",
-        r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b|terminate called",
+        r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b"
+        r"|terminate called",
         "the program stopped itself: the lines before it have the reason",
         general=True,
     ),

@@ -14,23 +14,27 @@ _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeErr
 PACKAGES = (
     Cause(
         "compiled-part-missing",
-        r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w*_C\w*'|No module named 'vllm\._\w+|'_C'? object has no attribute|'_OpNamespace' "
+        r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w*_C\w*'|No module named 'vllm\._\w+|'_C'? "
+        r"object has no attribute|'_OpNamespace' "
         r"'\w+' object has no attribute",
-        "a compiled part of the engine is missing or was built for another torch or Python: reinstall the engine's wheel with the "
+        "a compiled part of the engine is missing or was built for another torch or Python: reinstall the engine's "
+        "wheel with the "
         "torch that it pins, and do not start it inside its source folder",
         names=r"No module named '([\w.]{1,60})'|attribute '(\w{1,60})'",
     ),
     Cause(
         "unknown-model-key",
         r"KeyError: '[a-z0-9_.-]+'",
-        "the installed transformers is older than the model: install the version that the model's page names, or a newer engine",
+        "the installed transformers is older than the model: install the version that the model's page names, or a "
+        "newer engine",
         context=r"configuration_auto\.py|CONFIG_MAPPING",
         names=r"KeyError: '([^']{1,60})'",
     ),
     Cause(
         "package-missing",
         r"ModuleNotFoundError: No module named|ImportError: .{0,200}(?:[Pp]lease install|is not installed"
-        r"|[Ii]nstall (?:it|them|via|with)|requires the .{0,60}(?:package|library)|pip install)|is required but (?:is )?"
+        r"|[Ii]nstall (?:it|them|via|with)|requires the .{0,60}(?:package|library)|pip install)|is required but "
+        r"(?:is )?"
         r"not installed|(?:ValueError|RuntimeError): .{0,100}(?:not installed|pip install)"
         r"|DistributionNotFound|PackageNotFoundError",
         "a Python package is missing from the environment: add it to the environment, or use an image that has it",
@@ -53,7 +57,8 @@ PACKAGES = (
         r"|AttributeError: (?:partially initialized )?module .{0,120}has no attribute"
         r"|AttributeError: .{0,20}\w*(?:Config|Tokenizer\w*|Processor|Cache|Mixin)'?(?: object)? has no attribute"
         r"|TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword))"
-        r"|operator \S{1,40}::\w+ does not exist|VersionConflict|is required for a normal functioning of this module|[Rr]equires \w+[<>=]=[\d.]+",
+        r"|operator \S{1,40}::\w+ does not exist|VersionConflict|is required for a normal functioning of this module"
+        r"|[Rr]equires \w+[<>=]=[\d.]+",
         "two packages of the environment have versions that do not fit together, often transformers and the engine: "
         "install the versions that the engine pins",
         names=r"cannot import name '([\w.]{1,60})'|attribute '?([\w.]{1,60})|argument '([\w.]{1,60})'",
@@ -61,7 +66,8 @@ PACKAGES = (
     Cause(
         "model-config",
         r"Unrecognized (?:configuration class|model in|processing class|image processor|feature extractor)"
-        r"|Should have a `model_type` key|No model architectures are specified|rope_(?:scaling|parameters|type)`?'?.{0,80}"
+        r"|Should have a `model_type` key|No model architectures are specified|rope_(?:scaling|parameters"
+        r"|type)`?'?.{0,80}"
         r"(?:must|should|missing|required|unknown|field)|[Kk]eys? in `rope|(?:Unknown|Unrecognized) RoPE scaling type"
         r"|KeyError: 'rope_\w+'|AttributeError: '\w+Config' object has no attribute",
         "the model's config.json does not fit this version of transformers and the engine: use the versions that the "
@@ -70,7 +76,8 @@ PACKAGES = (
     ),
     Cause(
         "model-file-missing",
-        r"does not appear to have (?:a file named|files? named)|Can't load (?:the )?(?:tokenizer|image processor|feature "
+        r"does not appear to have (?:a file named|files? named)|Can't load (?:the )?(?:tokenizer|image processor"
+        r"|feature "
         r"extractor|configuration|config|model|processor)|Invalid repository ID or local directory specified"
         r"|is not a valid model identifier|Incorrect path_or_model_id|HFValidationError|Repo id must (?:be|use)"
         r"|is not a local folder and is not|[Nn]o (?:config\.json|model weights|safetensors).{0,40} found"
@@ -78,7 +85,8 @@ PACKAGES = (
         "the model's folder or name is wrong, or files of it are missing: check the path as the engine's process "
         "sees it (mounts of a container), and fetch the files anew",
         check="W06",
-        names=r"OSError: ([\w./-]{2,80}) is not|file named (\S{1,80}?)[.,]?(?: |$)|for '([^']{1,80})'|id '([^']{1,80})'|identifier.{0,20}'([^']{1,80})'",
+        names=r"OSError: ([\w./-]{2,80}) is not|file named (\S{1,80}?)[.,]?(?: |$)|for '([^']{1,80})'|id "
+        r"'([^']{1,80})'|identifier.{0,20}'([^']{1,80})'",
     ),
     Cause(
         "weights-damaged",
@@ -90,7 +98,8 @@ PACKAGES = (
     Cause(
         "json",
         r"JSONDecodeError|Expecting (?:property name|value|',' delimiter|':' delimiter)|Unterminated string starting at"
-        r"|Invalid control character at|Invalid JSON|cannot be converted to <function loads|json\.exception\.parse_error"
+        r"|Invalid control character at|Invalid JSON|cannot be converted to <function loads"
+        r"|json\.exception\.parse_error"
         r"|error parsing JSON|Failed to parse JSON",
         "a JSON text is malformed: a file of the model (fetch it again) or an option's value (check its quotes)",
         names=r"((?:line \d+ column \d+)|(?:argument --[\w-]{1,40}))",
@@ -119,9 +128,11 @@ PACKAGES = (
 FORMS = (
     Cause(
         "combination",
-        rf"{_ERROR}.{{0,200}}(?:not (?:yet |currently )?(?:supported|allowed|implemented)|n[o']t (?:yet |currently )?support\b"
+        rf"{_ERROR}.{{0,200}}(?:not (?:yet |currently )?(?:supported|allowed|implemented)|n[o']t (?:yet |currently "
+        rf")?support\b"
         r"|[Uu]nsupported|only supports?|only supported|only (?:valid|available|applicable)|incompatible|not compatible"
-        r"|cannot be (?:used|combined|enabled)|can only be (?:used|set)|not available|has been removed|no longer supported)",
+        r"|cannot be (?:used|combined|enabled)|can only be (?:used|set)|not available|has been removed|no longer "
+        r"supported)",
         "the engine does not support this combination of model, options and card: change the option or the model that "
         "the line names, or use another engine version",
         broad=True,
@@ -130,9 +141,12 @@ FORMS = (
     Cause(
         "option-refused",
         rf"ValidationError: \d+ validation errors? for \w+(?:Config|Args)|{_ERROR}.{{0,200}}\b(?:must be|must not"
-        r"|should be|has to be|have to be|cannot be|can't be|needs to be|must have|must contain|is required|are required"
-        r"|not divisible|mutually exclusive|requires? |[Ii]nvalid |is invalid|not a valid|[Uu]nknown |[Uu]nrecognized |Cannot (?:set|use)"
-        r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than|[Ee]xpected )",
+        r"|should be|has to be|have to be|cannot be|can't be|needs to be|must have|must contain|is required|are "
+        r"required"
+        r"|not divisible|mutually exclusive|requires? |[Ii]nvalid |is invalid|not a valid|[Uu]nknown "
+        r"|[Uu]nrecognized |Cannot (?:set|use)"
+        r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than"
+        r"|[Ee]xpected )",
         "an option, or a value in the model's configuration, is refused: set it as the line says",
         broad=True,
         names=rf"for (\w+(?:Config|Args))|{_QUOTED}|(--[\w-]{{2,60}})|(?<![.\w])(?!pydantic_core)([a-z]+_[a-z_]+)\b",
@@ -154,11 +168,15 @@ FORMS = (
     ),
     Cause(
         "engine-fault",
-        r"^[^\n]{0,160}\b(?:AssertionError\b|IndexError: |UnboundLocalError: |ZeroDivisionError: |RecursionError: |KeyError: "
-        r"|AttributeError: |RuntimeError: (?:The size of tensor|[Ss]hape|mat1 and mat2|[Ee]xpected|[Tt]ensor|view size|index|Triton"
-        r"|Sizes of tensors|number of dims|The expanded size|split_with_sizes|shape mismatch|a and b must|self must)|TypeError: "
+        r"^[^\n]{0,160}\b(?:AssertionError\b|IndexError: |UnboundLocalError: |ZeroDivisionError: |RecursionError: "
+        r"|KeyError: "
+        r"|AttributeError: |RuntimeError: (?:The size of tensor|[Ss]hape|mat1 and mat2|[Ee]xpected|[Tt]ensor|view "
+        r"size|index|Triton"
+        r"|Sizes of tensors|number of dims|The expanded size|split_with_sizes|shape mismatch|a and b must|self must)"
+        r"|TypeError: "
         r"(?:unsupported operand|'NoneType'|\S+ object)|ValueError: not enough values)",
-        "an internal fault of the engine, most often with a new model or a combination of options: use another version, "
+        "an internal fault of the engine, most often with a new model or a combination of options: use another "
+        "version, "
         "or drop the newest options (drafting, a quantised KV cache, prefix caching, CUDA graphs) one by one",
         broad=True,
         names=r"((?:[A-Z]\w+Error): .{1,70})",

@@ -30,7 +30,8 @@ TRANSPORT = (
     ),
     Cause(
         "gloo-connect",
-        r"[Gg]loo.{0,200}(?:Unable to find address|connectFullMesh failed|Connection refused|timed out|unable to connect|Connection closed)",
+        r"[Gg]loo.{0,200}(?:Unable to find address|connectFullMesh failed|Connection refused|timed out|unable to "
+        r"connect|Connection closed)",
         "the processes cannot reach each other by the address that Gloo chose: set GLOO_SOCKET_IFNAME, open the "
         "firewall, and check that the host's own name resolves",
     ),
@@ -56,7 +57,8 @@ TRANSPORT = (
     ),
     Cause(
         "ray",
-        r"Ray workers have not started|number of required GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+|The current node has not been updated"
+        r"Ray workers have not started|number of required GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
+        r"|The current node has not been updated"
         r"|No available node types can fulfill|Ray is not initialized|not included in a placement group"
         r"|Cannot provide a placement group|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
         "Ray does not start or lost a worker: check `ray status`, that each node has its cards free, and the worker's "
@@ -65,7 +67,8 @@ TRANSPORT = (
     Cause(
         "certificate",
         r"CERTIFICATE_VERIFY_FAILED|SSL(?:Error|CertVerificationError)|certificate (?:verify failed|has expired"
-        r"|signed by unknown authority)|SSL server verification failed|unable to get local issuer certificate|HTTPS requested but|without SSL support|built without SSL|HTTPS is not supported",
+        r"|signed by unknown authority)|SSL server verification failed|unable to get local issuer certificate|HTTPS "
+        r"requested but|without SSL support|built without SSL|HTTPS is not supported",
         "a TLS certificate is not trusted: install the certificate authority of the proxy or mirror, check the clock",
     ),
     Cause(
@@ -82,7 +85,8 @@ TRANSPORT = (
     ),
     Cause(
         "hub-missing-file",
-        r"(?<!Local)EntryNotFoundError|404 Client Error|(?:status:?|HTTP) 404\b|RevisionNotFoundError|no GGUF files found in repository"
+        r"(?<!Local)EntryNotFoundError|404 Client Error|(?:status:?|HTTP) 404\b|RevisionNotFoundError|no GGUF files "
+        r"found in repository"
         r"|get_hf_plan: file .{0,200}not found in repository",
         "the repository has no such file or revision: check the model's name, file and quantisation, and that no "
         "preset has the name of a repository",
@@ -92,7 +96,8 @@ TRANSPORT = (
         "hub-download",
         r"ConsistencyError|Consistency check failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
         r"|Max retries exceeded with url|hf_transfer|CAS service error|common_download_file\w*: .{0,100}failed"
-        r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
+        r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
+        r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
         "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",
         names=_MODEL_NAME,
     ),

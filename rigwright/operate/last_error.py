@@ -11,18 +11,26 @@ from rigwright.engines.log import LONGEST, Cause, matching_cause
 # Severities and phrases by which programs mark an error: Python's logging and exceptions, llama.cpp's letters, glibc,
 # the kernel's driver, container engines and systemd.
 ERROR = re.compile(
-    r"\b(?:ERROR|CRITICAL|FATAL|EMERG|ALERT)\b|^\s*(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b|(?:^|\s)(?:[0-9.]+ )?[EF] [\w:]"
-    r"|\b[Ee]rror[:=\]]|\[[Ee]rror\]|\blevel=(?:error|fatal)|\"error\":|\b[Ff]atal\b|error loading|[Ff]ailed to |[Cc]ould ?n[o']t "
-    r"|[Cc]an ?not |[Uu]nable to |terminate called|what\(\): |core dumped|\bAborted\b|\bKilled\b|\b[Pp]anic|\bBUG:|GGML_ASSERT"
-    r"|GGML_ABORT|Assertion .{0,200}failed|[Ss]egmentation fault|NVRM: .{0,200}(?:[Ff]ail|[Ee]rror|invalid|timed out)|Exit code: ?[1-9]"
+    r"\b(?:ERROR|CRITICAL|FATAL|EMERG|ALERT)\b|^\s*(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b|(?:^|\s)(?:[0-9.]+ "
+    r")?[EF] [\w:]"
+    r"|\b[Ee]rror[:=\]]|\[[Ee]rror\]|\blevel=(?:error|fatal)|\"error\":|\b[Ff]atal\b|error loading|[Ff]ailed to "
+    r"|[Cc]ould ?n[o']t "
+    r"|[Cc]an ?not |[Uu]nable to |terminate called|what\(\): |core dumped|\bAborted\b|\bKilled\b|\b[Pp]anic|\bBUG:"
+    r"|GGML_ASSERT"
+    r"|GGML_ABORT|Assertion .{0,200}failed|[Ss]egmentation fault|NVRM: .{0,200}(?:[Ff]ail|[Ee]rror|invalid|timed out)"
+    r"|Exit code: ?[1-9]"
     r"|Main process exited, code=(?!exited, status=0)|Failed with result|nvidia-container-cli: |OCI runtime"
 )
 # Words of a failure in a line without any such mark; they count where a log has none.
 FAILURE = re.compile(
-    r"\b(?:unsupported|not supported|not recogni[sz]ed|not found|invalid|exceed(?:s|ed)|incompatible|mismatch|must match"
-    r"|lost|failed|inconsistent|failure|denied|refused|timed out|time-?out|missing|not enough|crash(?:ed)?|killed|died|corrupt(?:ed)?|no such"
-    r"|unexpected(?:ly)?|illegal|does not (?:exist|support)|not available|unavailable|out of (?:memory|range|bounds)|insufficient"
-    r"|aborted|terminated|undefined|not loaded|not present|hung|stuck|broken|errors?(?!s?[ _]?(?:rate|count)|s?: ?(?:0|none)))\b"
+    r"\b(?:unsupported|not supported|not recogni[sz]ed|not found|invalid|exceed(?:s|ed)|incompatible|mismatch|must "
+    r"match"
+    r"|lost|failed|inconsistent|failure|denied|refused|timed out|time-?out|missing|not enough|crash(?:ed)?|killed"
+    r"|died|corrupt(?:ed)?|no such"
+    r"|unexpected(?:ly)?|illegal|does not (?:exist|support)|not available|unavailable|out of (?:memory|range|bounds)"
+    r"|insufficient"
+    r"|aborted|terminated|undefined|not loaded|not present|hung|stuck|broken|errors?(?!s?[ _]?(?:rate|count)|s?: "
+    r"?(?:0|none)))\b"
     r"|(?:exit(?:ed)?|code|status)[ =:(]+-?[1-9]\d{0,2}\b",
     re.IGNORECASE,
 )
@@ -36,7 +44,8 @@ EXCEPTION = re.compile(
 )
 # What vLLM, torch, journald and container engines put before a line of a traceback.
 PREFIX = re.compile(
-    r"^(?:\w{3} +\d+ [\d:]+ \S+ \S+: |[\w.-]{1,60} *\| |\[[\w .:-]{1,40}\]:? *|\([^()]{1,60}\) |\d{4}-\d\d-\d\d[T ][\d:.,]+\S* "
+    r"^(?:\w{3} +\d+ [\d:]+ \S+ \S+: |[\w.-]{1,60} *\| |\[[\w .:-]{1,40}\]:? *|\([^()]{1,60}\) |\d{4}-\d\d-\d\d[T "
+    r"][\d:.,]+\S* "
     r"|(?:ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[\w./]+:\d+\] |\s+(?=\S)){0,8}"
 )
 CONTINUED = 3
@@ -82,9 +91,9 @@ def last_error(lines: Sequence[str], causes: Sequence[Cause]) -> int | None:
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number][:LONGEST]
         exception = is_exception(line)
-        if (exception or (marked is None and ERROR.search(line) and severity(line) not in _MILD)) and not matching_cause(
-            silent, line
-        ):
+        if (
+            exception or (marked is None and ERROR.search(line) and severity(line) not in _MILD)
+        ) and not matching_cause(silent, line):
             marked = number
             if exception:
                 break

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import COMMON_CAUSES, FORMS
 from rigwright.engines.llama_cpp.option_log_patterns import OPTION_CAUSES
+from rigwright.engines.log import Cause
+from rigwright.engines.log_patterns import COMMON_CAUSES
+from rigwright.engines.python_log_patterns import FORMS
 
 MARKER = (
     r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv +\w|^slot +\w|(?:^|\s)\d+\.\d+\.\d+\.\d+ "
@@ -20,14 +21,16 @@ CAUSES = (
     Cause("vmm-out-of-memory", r"CUDA error: out of memory|cuMemCreate|cuMemAddressReserve", _LOWER_CONTEXT),
     Cause(
         "failed-to-allocate-buffer-for-kv-cache",
-        r"failed to allocate (buffer for )?(the )?(kv|KV|rs|recurrent)[- ]cache|failed to allocate .{0,200}memory cell|failed to create "
+        r"failed to allocate (buffer for )?(the )?(kv|KV|rs|recurrent)[- ]cache|failed to allocate .{0,200}memory "
+        r"cell|failed to create "
         r"memory module|llama_kv_cache\w*: failed|failed to allocate memory for prompt cache",
         "the context does not fit in free memory: lower context or parallel requests, or quantise the KV cache",
     ),
     Cause(
         "buffer-allocation",
         r"unable to allocate \w+ buffer|failed to allocate \w+ buffer of size|alloc_tensor_range: "
-        r"failed|failed to allocate compute (pp )?buffers|OutOfDeviceMemory|failed to allocate \S+ buffer|ggml_gallocr_reserve\w*: failed",
+        r"failed|failed to allocate compute (pp )?buffers|OutOfDeviceMemory|failed to allocate \S+ buffer"
+        r"|ggml_gallocr_reserve\w*: failed",
         _LOWER_CONTEXT,
     ),
     Cause(
@@ -48,7 +51,8 @@ CAUSES = (
     ),
     Cause(
         "invalid-magic-characters",
-        r"invalid magic characters|invalid GGUF magic|magic number mismatch|bad GGUF|GGUFv1 is no longer supported|only supports up to "
+        r"invalid magic characters|invalid GGUF magic|magic number mismatch|bad GGUF|GGUFv1 is no longer supported"
+        r"|only supports up to "
         r"version|invalid model: tensor",
         "the file is not a GGUF, or is damaged",
         check="W06",
@@ -56,7 +60,8 @@ CAUSES = (
     Cause(
         "gguf-truncated",
         r"data is not within the file bounds|model is corrupted or incomplete|failed to read (tensor"
-        r"|magic|key|header)|unexpectedly reached end of file|tensor data is out of bounds|failed to read (key-value|tensor|the) |corrupted model|read error: "
+        r"|magic|key|header)|unexpectedly reached end of file|tensor data is out of bounds|failed to read (key-value"
+        r"|tensor|the) |corrupted model|read error: "
         r"|failed to seek|gguf_init_from_\w+: failed to (?:read|seek)|mmap.{0,40}beyond",
         _DAMAGED + ": fetch it again and compare its size",
         check="W06",
@@ -65,47 +70,56 @@ CAUSES = (
         "gguf-split",
         r"invalid split (file|idx|count)|failed to load (GGUF )?split|split file.{0,200}(missing|not found)"
         r"|missing tensor split|illegal split|invalid split|n_split",
-        "a part of the split model is missing or has another name: keep all -0000N-of-0000M files in one folder and name the first",
+        "a part of the split model is missing or has another name: keep all -0000N-of-0000M files in one folder and "
+        "name the first",
         check="W06",
     ),
     Cause(
         "gguf-missing",
-        r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.{0,200}\.gguf|(?:file|model) .{0,100}\.gguf"
+        r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.{0,200}\.gguf"
+        r"|(?:file|model) .{0,100}\.gguf"
         r"['\"]? (?:does not exist|not found)|\.gguf.{0,20}: No such file|file does not exist or cannot be opened",
-        "the model's file is missing or cannot be read: check its path, its mount into the container and its permissions",
+        "the model's file is missing or cannot be read: check its path, its mount into the container and its "
+        "permissions",
         check="W06",
         names=r"([^'\"/\\]{1,70}\.gguf)",
     ),
     Cause(
         "missing-tensor",
-        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' (has wrong shape|not found)|done_getting_tensors|duplicated tensor"
+        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' (has wrong shape|not found)|done_getting_tensors"
+        r"|duplicated tensor"
         r"|check_tensor_dims|tensor .{0,80}has offset",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
         names=r"tensor '([^']{1,80})'|(expected \d+, got \d+)",
     ),
     Cause(
         "missing-key",
-        r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
+        r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading "
+        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
         "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
         names=r"in model: (\S{1,80})",
     ),
     Cause(
         "unknown-model-architecture",
         r"unknown (?:model )?architecture|unsupported model architecture",
-        "this llama.cpp does not know the model's architecture: use a newer engine; an empty name or one of pictures or sound "
+        "this llama.cpp does not know the model's architecture: use a newer engine; an empty name or one of pictures "
+        "or sound "
         "(as of diffusion models) is no language model and needs another program",
         names=r"architecture: '([^']{1,80})'",
     ),
     Cause(
         "unknown-pre-tokenizer",
-        r"unknown pre-tokenizer type|error loading model vocabulary|unknown tokenizer|cannot find tokenizer (?:merges|vocab)|tokenizer .{0,40}"
+        r"unknown pre-tokenizer type|error loading model vocabulary|unknown tokenizer|cannot find tokenizer (?:merges"
+        r"|vocab)|tokenizer .{0,40}"
         r"not found",
-        "this llama.cpp does not know the model's tokenizer, or the file lacks it: use a newer engine, or convert the file anew",
+        "this llama.cpp does not know the model's tokenizer, or the file lacks it: use a newer engine, or convert "
+        "the file anew",
         names=r"(?:type|tokenizer): '([^']{1,60})'",
     ),
     Cause(
         "unknown-quantisation",
-        r"invalid ggml type|unknown type \d+|unsupported ggml type|has invalid ggml type|not a multiple of block size|unknown ftype",
+        r"invalid ggml type|unknown type \d+|unsupported ggml type|has invalid ggml type|not a multiple of block size"
+        r"|unknown ftype",
         "this llama.cpp does not know the file's quantisation: use the fork or version that made it",
     ),
     Cause(
@@ -116,14 +130,16 @@ CAUSES = (
     ),
     Cause(
         "no-flash-attention",
-        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off|[Ff]lash.?[Aa]ttention .{0,80}not supported"
+        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off|[Ff]lash.?[Aa]ttention .{0,80}not "
+        r"supported"
         r"|Flash Attention .{0,200}not supported.{0,200}disabl",
         "flash attention does not work with this model or card, so a quantised V cache does not either: use f16 for it",
     ),
     Cause(
         "quantized-v-cache",
         r"(quantized )?V cache (quantization|was requested|is quantized).{0,200}[Ff]lash|quantized V cache",
-        'a quantised V cache needs flash attention: flash_attention = "on", with the same type for K and V; where the model '
+        'a quantised V cache needs flash attention: flash_attention = "on", with the same type for K and V; where '
+        "the model "
         "or card has none, use f16 for V",
     ),
     Cause(
@@ -150,8 +166,10 @@ CAUSES = (
     ),
     Cause(
         "vulkan-memory",
-        r"ggml_vulkan: Device memory allocation of size \d+ failed|Requested buffer size exceeds|maxBufferSize|maxMemoryAllocationSize",
-        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch; where memory "
+        r"ggml_vulkan: Device memory allocation of size \d+ failed|Requested buffer size exceeds|maxBufferSize"
+        r"|maxMemoryAllocationSize",
+        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch; "
+        "where memory "
         "is free, it is a fault of this build: use another",
     ),
     Cause(
@@ -162,7 +180,8 @@ CAUSES = (
     ),
     Cause(
         "projector-mismatch",
-        r"mismatch between text model|wrong mmproj|does not have (?:vision|audio) encoder|[Ff]ailed to load CLIP model|failed to load "
+        r"mismatch between text model|wrong mmproj|does not have (?:vision|audio) encoder|[Ff]ailed to load CLIP "
+        r"model|failed to load "
         r"multimodal model|clip_init: failed|unable to find tensor|mmproj.{0,80}(?:failed|mismatch|not)",
         "the projector (mmproj) is not this model's, or cannot be loaded: use the mmproj file of the same model",
         names=r"([^'\"/\\]{1,70}\.gguf)",
@@ -170,14 +189,16 @@ CAUSES = (
     *OPTION_CAUSES,
     Cause(
         "adapter",
-        r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w*: .{0,100}(?:fail|error|not)|control vector.{0,60}fail",
+        r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w*: .{0,100}(?:fail|error"
+        r"|not)|control vector.{0,60}fail",
         "the adapter does not fit the model: it is of another base model, or its file is damaged",
         names=r"adapter '?([^'\s]{1,80})",
     ),
     Cause(
         "ggml-assert",
         r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b",
-        "llama.cpp stopped at its own assertion, a fault of this build or options that it does not support together: use "
+        "llama.cpp stopped at its own assertion, a fault of this build or options that it does not support together: "
+        "use "
         "another build, then drop the newest options (drafting, split_mode, KV cache types) one by one",
         broad=True,
         names=r"GGML_ASSERT\((.{1,80}?)\) failed",
@@ -212,9 +233,11 @@ CAUSES = (
     ),
     Cause(
         "model-load",
-        r"error loading model|failed to load (the )?model|exiting due to (model loading|HTTP server) error|failed to create (context|llama_context)"
+        r"error loading model|failed to load (the )?model|exiting due to (model loading|HTTP server) error|failed to "
+        r"create (context|llama_context)"
         r"|unable to (load|create) (model|llama context)|error while trying to fit params|failed to create_context"
-        r"|common_init_result: failed|failed to initialize the context: *$|instance name=\S+ exited|prev != ggml_uncaught_exception",
+        r"|common_init_result: failed|failed to initialize the context: *$|instance name=\S+ exited|prev != "
+        r"ggml_uncaught_exception",
         "the model could not be loaded: the reason stands above in the log",
         general=True,
     ),

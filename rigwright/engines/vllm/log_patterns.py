@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import COMMON_CAUSES, DRAFTING_FAULT, FORMS
+from rigwright.engines.log_patterns import COMMON_CAUSES, DRAFTING_FAULT
+from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
@@ -14,7 +15,8 @@ MARKER = (
     r"|kv_cache_utils|fa_utils|config|model|utils)\.py:\d+\]"
     r"|^Traceback \(most recent call last\)|^\s*(?:[\w.]+\.)?[A-Z]\w+(?:Error|Exception): |/csrc/custom_all_reduce"
 )
-"""What only a log of vLLM contains: the names of its processes, its package and source files, and Python's exceptions."""
+"""What only a log of vLLM contains: the names of its processes, its package and source files, and Python's "
+"exceptions."""
 
 _SMALLER = (
     "the card's memory is full: lower max_model_len, max_num_seqs or max_num_batched_tokens; while weights load, use a "
@@ -44,8 +46,10 @@ CAUSES = (
     ),
     Cause(
         "kv-cache-is-needed-which-is-larger-than-the-avai",
-        r"KV cache is needed, which is larger than the available KV cache memory|To serve at least one request with the "
-        r"model|larger than the maximum number of tokens that can be stored in KV cache|[Ee]stimated maximum model length",
+        r"KV cache is needed, which is larger than the available KV cache memory|To serve at least one request with "
+        r"the "
+        r"model|larger than the maximum number of tokens that can be stored in KV cache|[Ee]stimated maximum model "
+        r"length",
         "max_model_len does not fit next to the weights: lower it (the line has the largest that fits), or raise "
         "gpu_memory_utilization",
         names=r"max seq len \((\d+)\)|max_model_len \((\d+)\)",
@@ -53,7 +57,8 @@ CAUSES = (
     Cause(
         "no-available-memory-for-the-cache-blocks",
         r"No available memory for the cache blocks|Available KV cache memory: -",
-        "the weights leave no space for the KV cache: raise gpu_memory_utilization, lower max_num_batched_tokens, or use "
+        "the weights leave no space for the KV cache: raise gpu_memory_utilization, lower max_num_batched_tokens, or "
+        "use "
         "a smaller quantisation or more cards",
     ),
     Cause(
@@ -86,13 +91,15 @@ CAUSES = (
     Cause(
         "reasoning-parser",
         r"(?:parser|Parser).{0,40}could not locate|tokenizer did not include <",
-        "the reasoning_parser or tool_call_parser is another model's, as the tokenizer lacks its marks: use the one that "
+        "the reasoning_parser or tool_call_parser is another model's, as the tokenizer lacks its marks: use the one "
+        "that "
         "the model's page names, or none",
         names=r"(\w+(?:Parser)?) (?:reasoning|[Tt]ool) ?[Pp]arser|(\w+Parser)",
     ),
     Cause(
         "cutlass-version",
-        r"module '?cutlass[\w.]*'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute|dsl)\S* "
+        r"module '?cutlass[\w.]*'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
+        r"|dsl)\S* "
         r".{0,60}(?:[Ee]rror|attribute)|No module named 'cutlass",
         "nvidia-cutlass-dsl is of another version than the engine expects: redeploy the locked environment",
     ),
@@ -137,7 +144,8 @@ CAUSES = (
         "an-illegal-memory-access-was-encountered",
         r"an illegal memory access was encountered",
         "a kernel of vLLM read or wrote a wrong address, mostly a fault of vLLM: change its version, turn off "
-        'speculative_config, then set compilation_config = {cudagraph_mode = "PIECEWISE"}; else a faulty card: look for '
+        'speculative_config, then set compilation_config = {cudagraph_mode = "PIECEWISE"}; else a faulty card: look '
+        "for "
         "an Xid: `journalctl -k --grep Xid`",
     ),
     # whatever it guesses ahead is thrown away; 1 is what comes without
@@ -155,7 +163,8 @@ CAUSES = (
     ),
     Cause(
         "invalid-option",
-        r"(vllm|api_server\.py|usage)\b.{0,20}: error: (argument|the following arguments|invalid choice|expected)|error: "
+        r"(vllm|api_server\.py|usage)\b.{0,20}: error: (argument|the following arguments|invalid choice|expected)"
+        r"|error: "
         r"argument --?[\w-]+",
         "an option has a value that this vLLM refuses: the line names it",
         names=r"argument (-[\w/-]{1,80})",
@@ -173,16 +182,21 @@ CAUSES = (
     Cause(
         "quantization-capability",
         r"quantization method .{0,200} is not supported for the current GPU|Minimum capability: \d+\. "
-        r"Current capability|fp8e4nv not supported in this architecture|Marlin W4A8-FP8 only support|FP8 .{0,60}requires "
+        r"Current capability|fp8e4nv not supported in this architecture|Marlin W4A8-FP8 only support|FP8 "
+        r".{0,60}requires "
         r".{0,40}capability",
         "these cards do not support the model's quantisation: serve another variant",
     ),
     Cause(
         "no-attention-backend",
-        r"No valid attention backend|Cannot use .{0,60} backend|[Ss]elected backend .{0,200} is not valid for this configuration|No "
-        r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not supported"
-        r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention|FlashInfer|FlashMLA"
-        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size))(?!.{0,60}kv.?cache).{0,100}"
+        r"No valid attention backend|Cannot use .{0,60} backend|[Ss]elected backend .{0,200} is not valid for this "
+        r"configuration|No "
+        r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not "
+        r"supported"
+        r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention"
+        r"|FlashInfer|FlashMLA"
+        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim"
+        r"|size))(?!.{0,60}kv.?cache).{0,100}"
         r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
         "no attention backend, or not the selected one, supports this head size, data type, option and card: remove "
         "attention_backend, or select another; the line has the reasons",
@@ -195,31 +209,38 @@ CAUSES = (
     ),
     Cause(
         "nccl-error",
-        r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda|system) "
+        r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda"
+        r"|system) "
         r"error|NCCL WARN Cuda failure|peer access is not supported",
-        'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container also needs `--ipc=host`; NCCL_DEBUG=INFO '
+        'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container also needs `--ipc=host`; '
+        "NCCL_DEBUG=INFO "
         "shows the step",
     ),
     Cause(
         "worker-died",
         r"WorkerProc (?:initialization )?failed|WorkerProc hit an exception|Worker proc .{0,200} died unexpectedly"
-        r"|VllmWorker-?\S+ died|Worker failed with error|Worker \S+ failed to initialize|RayWorkerProc .{0,40}(?:failed|died)"
+        r"|VllmWorker-?\S+ died|Worker failed with error|Worker \S+ failed to initialize|RayWorkerProc "
+        r".{0,40}(?:failed|died)"
         r"|Executor failed|Process \S+ .{0,20}died with exit code|Error in inspecting model|failed to be inspected",
         "a worker process ended: its own error stands above in the log",
         general=True,
     ),
     Cause(
         "request-failed",
-        r"Error in (?:chat )?(?:completion|message|token generation|\S+) stream (?:generator|converter)|Exception caught\. Request id"
-        r"|HTTPException caught|RequestValidationError caught|failed with an internal error during|Error in preprocessing prompt"
+        r"Error in (?:chat )?(?:completion|message|token generation|\S+) stream (?:generator|converter)|Exception "
+        r"caught\. Request id"
+        r"|HTTPException caught|RequestValidationError caught|failed with an internal error during|Error in "
+        r"preprocessing prompt"
         r"|Error in (?:create_messages|parser creation|tool parser creation)|Exception in ASGI application",
         "a request failed: the error in the same traceback is the cause",
         general=True,
     ),
     Cause(
         "engine-core-died",
-        r"Engine core (initialization failed|process .{0,40}died)|EngineDeadError|EngineCore (encountered|died unexpectedly"
-        r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception occurred while "
+        r"Engine core (initialization failed|process .{0,40}died)|EngineDeadError|EngineCore (encountered|died "
+        r"unexpectedly"
+        r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception "
+        r"occurred while "
         r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
         r"|ChatCompletionStreamResponse|Internal [Ss]erver [Ee]rror",
         "the engine's core process ended: its own error stands above in the log",
@@ -228,7 +249,8 @@ CAUSES = (
     Cause(
         "rpc-timeout",
         r"RPC call to \w+ timed out|TimeoutError: RPC",
-        "a worker did not answer in time: a hung card, or a collective (NCCL) that another card or host does not join: look "
+        "a worker did not answer in time: a hung card, or a collective (NCCL) that another card or host does not "
+        "join: look "
         "for the first error of another worker, for an Xid (`journalctl -k --grep Xid`), and check the network between "
         "hosts; a slow first compilation needs a larger VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     ),
@@ -243,16 +265,20 @@ CAUSES = (
         r"There is no module or parameter named|Following weights were not initialized from checkpoint"
         r"|size mismatch for |KeyError: '[\w.]*(model|layers|blocks|lm_head|visual|weight|experts|proj|norm|embed)\w*\."
         r"|KeyError: '[\w.]+\.(?:weight|bias|qweight|scales)|Attempted to load weight|Tried to load weights of size"
-        r"|loaded_weight\.shape|are not in the checkpoint|has no parameter|No module or parameter named|Missing keys .{0,80}in "
+        r"|loaded_weight\.shape|are not in the checkpoint|has no parameter|No module or parameter named|Missing keys "
+        r".{0,80}in "
         r"loaded state|missing QKV parts|[Uu]nexpected key\(?s?\)? in state_dict|Expected \w+_weight first dimension",
-        "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the version "
+        "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the "
+        "version "
         "that the model's page names, or another export of the model",
         names=r"(?:KeyError:|named|parameter|for) '([^']{1,80})'",
     ),
     Cause(
         "tokenizer",
-        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist|has no attribute all_special_tokens"
-        r"|(?:tiktoken\.model|tokenizer\.\w+) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) loaded|data did "
+        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist|has no attribute "
+        r"all_special_tokens"
+        r"|(?:tiktoken\.model|tokenizer\.\w+) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) "
+        r"loaded|data did "
         r"not match any variant of untagged enum|PyPreTokenizerTypeWrapper|Unsupported tokenizer|TokenizersBackend",
         "the tokenizer's files are missing, or were made by another version of transformers than this vLLM loads: use "
         "the transformers that vLLM pins, or a newer vLLM",
@@ -262,8 +288,10 @@ CAUSES = (
     Cause(
         "chat-template",
         r"does not define a chat template|no chat template is (set|defined)|default chat template is "
-        r"no longer allowed|chat template path doesn't exist|appears path-like, but doesn't exist|ChatTemplateResolutionError",
-        "the model has no chat template, or the file of `chat_template` does not exist: set it, or use an -it/-instruct "
+        r"no longer allowed|chat template path doesn't exist|appears path-like, but doesn't exist"
+        r"|ChatTemplateResolutionError",
+        "the model has no chat template, or the file of `chat_template` does not exist: set it, or use an "
+        "-it/-instruct "
         "model or /v1/completions",
     ),
     Cause(
