@@ -98,7 +98,7 @@ PACKAGES = (
     Cause(
         "json",
         r"JSONDecodeError|Expecting (?:property name|value|',' delimiter|':' delimiter)|Unterminated string starting at"
-        r"|Invalid control character at|Invalid JSON|cannot be converted to <function loads"
+        r"|Invalid control character at|Invalid JSON(?! (?:grammar|schema))|cannot be converted to <function loads"
         r"|json\.exception\.parse_error"
         r"|error parsing JSON|Failed to parse JSON",
         "a JSON text is malformed: a file of the model (fetch it again) or an option's value (check its quotes)",

@@ -19,7 +19,7 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-model",
-        r"The model `.{0,100}` does not exist|NotFoundError.{0,60}model",
+        r"The model `.{0,100}` does not exist|\bNotFoundError.{0,60}\bmodel\b",
         "a client asks for another model name: use the served_model_name, or add it",
         request=True,
         names=r"model `([^`]{1,80})`",
