@@ -281,6 +281,6 @@ def test_no_line_takes_a_pattern_long(engine: str, piece: str) -> None:
     line = (piece * LONGEST)[: LONGEST * 4]
     for cause in table(engine):
         _ = cause.regex
-    began = time.perf_counter()
+    began = time.process_time()
     matching_cause(table(engine), line)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1

@@ -78,7 +78,8 @@ CAUSES = (
         "gguf-missing",
         r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.{0,200}\.gguf"
         r"|(?:file|model) .{0,100}\.gguf"
-        r"['\"]? (?:does not exist|not found(?! in repository))|\.gguf.{0,20}: No such file|file does not exist or cannot be opened",
+        r"['\"]? (?:does not exist|not found(?! in repository))|\.gguf.{0,20}: No such file|file does not exist or "
+        r"cannot be opened",
         "the model's file is missing or cannot be read: check its path, its mount into the container and its "
         "permissions",
         check="W06",
