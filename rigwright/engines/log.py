@@ -53,6 +53,8 @@ class Cause:
     """Whether the line looks like a fault and is not one."""
     general: bool = False
     """Whether the line only reports that something else failed, whose own line is the cause."""
+    plain: bool = False
+    """Whether the line is an ordinary one that only contains words of others' patterns: no reader needs a remark."""
     broad: bool = False
     """Whether the pattern is a form that many messages have: any specific cause is likelier."""
     request: bool = False

@@ -36,7 +36,7 @@ MEMORY = (
     Cause(
         "out-of-host-memory",
         r"\bstd::bad_alloc\b|^(?!.{0,200}mlock).{0,200}Cannot allocate memory"
-        r"|DefaultCPUAllocator: can't allocate memory|^MemoryError\b|oom[-_]kill",
+        r"|node running low on memory|DefaultCPUAllocator: can't allocate memory|^MemoryError\b|oom[-_]kill",
         "the host's memory is full: raise memory_max of the instance, or add RAM",
     ),
     Cause(
@@ -103,8 +103,10 @@ DRIVER = (
     ),
     Cause(
         "forward-compatibility-was-attempted-on-non-suppor",
-        r"forward compatibility was attempted on non supported HW",
-        "the driver is too old for it",
+        r"forward compatibility was attempted on non supported HW|CUDA_ERROR_COMPAT_NOT_SUPPORTED|Error 804\b",
+        "the driver is too old for the CUDA version of the engine or image, and forward compatibility needs a "
+        "data-centre "
+        "card: upgrade the driver, or use a build of an older CUDA",
         check="N02",
     ),
     Cause(
@@ -133,6 +135,35 @@ DRIVER = (
         "container; "
         "after a boot, it started before the driver: load nvidia_uvm and restart it",
         check="N01",
+    ),
+    Cause(
+        "libcuda-stub",
+        r"CUDA driver is a stub library|Error 34\b",
+        "the process loads the toolkit's stub of libcuda: remove the folder `stubs` from LD_LIBRARY_PATH",
+    ),
+    Cause(
+        "cuda-initialisation",
+        r"CUDA error: initialization error|Error 3: initialization error|cuInit.{0,40}failed"
+        r"|CUDA_ERROR_NOT_INITIALIZED",
+        "CUDA does not start in this process: the container lacks /dev/nvidia-uvm, or the process was forked after "
+        "CUDA "
+        "had started (VLLM_WORKER_MULTIPROC_METHOD=spawn)",
+        check="N03",
+    ),
+    Cause(
+        "cards-not-shared",
+        r"CUDA error: (?:operation not supported|mapping of buffer object failed|peer access)"
+        r"|cudaIpc\w+.{0,80}(?:fail|error)"
+        r"|CUDA_ERROR_NOT_SUPPORTED|cuMem\w+.{0,60}operation not supported",
+        "cards or processes cannot share memory, as in WSL, virtual machines and some containers: set "
+        "disable_custom_all_reduce, NCCL_P2P_DISABLE=1 and NCCL_CUMEM_ENABLE=0",
+    ),
+    Cause(
+        "launch-sizes",
+        r"CUDA error: invalid (?:configuration argument|argument|value|resource handle)|CUDA_ERROR_INVALID_VALUE",
+        "a kernel was called with sizes or addresses that it does not take, a fault of the engine with these "
+        "options: use "
+        "another attention or moe backend, smaller batches, or another version",
     ),
     Cause(
         "invalid-device",
@@ -253,7 +284,8 @@ CARD_FAULTS = (
     DRAFTING_FAULT,
     Cause(
         "illegal-memory-access",
-        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress\b(?!' in)",
+        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU"
+        r"|cudaErrorIllegalAddress\b(?!' in)",
         f"{_WRONG_ADDRESS}: change the engine's version, turn off speculative decoding and the newest options; else "
         f"a faulty card: {_INSPECT_CARD}",
     ),

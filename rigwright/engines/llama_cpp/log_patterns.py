@@ -162,7 +162,7 @@ CAUSES = (
     ),
     Cause(
         "device-lost",
-        r"DeviceLostError|device lost on|ggml_vulkan: .{0,200}[Ll]ost",
+        r"DeviceLostError|ErrorDeviceLost|UR_RESULT_ERROR_DEVICE_LOST|device lost on|ggml_vulkan: .{0,200}[Ll]ost",
         "the card hung or was reset: look at the kernel's log; a smaller batch or another driver may help",
     ),
     Cause(

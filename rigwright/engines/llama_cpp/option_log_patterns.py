@@ -201,6 +201,20 @@ REQUESTS = (
         names=r"(?:[Ee]rror|failed): (.{3,80})",
     ),
     Cause(
+        "output-format",
+        r"Failed to parse input at pos|does not match the expected|Failed to parse tool call arguments",
+        "the model's output does not have the form of tool calls that its template declares: use a newer build, the "
+        "model's corrected template, or a less quantised model",
+        request=True,
+    ),
+    Cause(
+        "prompt-recomputed",
+        r"forcing full prompt re-processing",
+        "the prompt is computed anew, as the model's memory (sliding window or recurrent) cannot go back: raise "
+        "--ctx-checkpoints, or use --swa-full",
+        request=True,
+    ),
+    Cause(
         "grammar",
         r"failed to parse grammar|error parsing grammar|JSON schema (?:conversion failed|error)|error initializing "
         r"grammar|[Uu]nrecognized "
@@ -279,6 +293,13 @@ DEVICES = (
         r"|vkCreateInstance failed"
         r"|Found no Vulkan|libvulkan\.so",
         "Vulkan finds no card: install the card's Vulkan driver (ICD) and loader, and pass /dev/dri into the container",
+    ),
+    Cause(
+        "vulkan-driver",
+        r"[Cc]ompute pipeline creation failed|createComputePipeline|vk::\w+(?:::\w+)*: Error\w+|vk::\w+Error"
+        r"|UR_RESULT_ERROR_\w+",
+        "the graphics driver refused a call: upgrade it (Mesa, oneAPI), or use another backend or an older build",
+        names=r"(Error[A-Z]\w{2,40}|UR_RESULT_\w{2,40})",
     ),
     Cause(
         "metal-memory",

@@ -29,12 +29,14 @@ CAUSES = (
         r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d+",
         "a frame of a traceback: its last line has the error",
         harmless=True,
+        plain=True,
     ),
     Cause(
         "engine-arguments",
         r"non-default args: |LLM engine \(v\S{1,60}\) with config: |args: Namespace\(|Dumping (?:input data|scheduler)",
         "the configuration of the engine",
         harmless=True,
+        plain=True,
     ),
     *MEMORY,
     Cause(
@@ -67,7 +69,11 @@ CAUSES = (
         "each sequence needs a Mamba cache block: lower max_num_seqs to the number in the line, or "
         "raise gpu_memory_utilization",
     ),
-    Cause("cuda-out-of-memory", r"CUDA out of memory|CUDA error: out of memory", _SMALLER),
+    Cause(
+        "cuda-out-of-memory",
+        r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|torch\.(?:cuda\.)?OutOfMemoryError",
+        _SMALLER,
+    ),
     Cause(
         "max-model-len",
         r"User-specified max_model_len \(\d+\) is greater than the derived max_model_len|VLLM_ALLOW_LONG_MAX_MODEL_LEN"

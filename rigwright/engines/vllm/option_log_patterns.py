@@ -9,7 +9,7 @@ from rigwright.engines.log import Cause
 
 _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeError|Value error,)"
 
-_FULL = r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory"
+_FULL = r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|torch\.(?:cuda\.)?OutOfMemoryError"
 
 MEMORY = (
     Cause(
