@@ -29,7 +29,7 @@ MEMORY = (
     Cause(
         "card-memory",
         r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of "
-        r"memory",
+        r"memory|UR_RESULT_ERROR_OUT_OF_\w+|hipErrorOutOfMemory|ROCm error: out of memory",
         _FREE_CARD_MEMORY,
     ),
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),

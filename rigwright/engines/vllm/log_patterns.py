@@ -25,6 +25,13 @@ _SMALLER = (
 
 CAUSES = (
     Cause(
+        "is-less-than-desired-gpu-memory-utilization",
+        r"is less than desired GPU memory utilization|Free memory on device .{0,60}on startup",
+        "something else uses the card's memory: see nvidia-smi, or lower gpu_memory_utilization",
+        check="N04",
+        names=r"on device (\S{1,20} \([\d./ ]{3,20}GiB\))",
+    ),
+    Cause(
         "traceback-frame",
         r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d+",
         "a frame of a traceback: its last line has the error",
@@ -39,13 +46,6 @@ CAUSES = (
         plain=True,
     ),
     *MEMORY,
-    Cause(
-        "is-less-than-desired-gpu-memory-utilization",
-        r"is less than desired GPU memory utilization|Free memory on device .{0,60}on startup",
-        "something else uses the card's memory: see nvidia-smi, or lower gpu_memory_utilization",
-        check="N04",
-        names=r"on device (\S{1,20} \([\d./ ]{3,20}GiB\))",
-    ),
     Cause(
         "kv-cache-is-needed-which-is-larger-than-the-avai",
         r"KV cache is needed, which is larger than the available KV cache memory|To serve at least one request with "
