@@ -19,7 +19,7 @@ _FREE_CARD_MEMORY = (
 _INSPECT_CARD = "look for an Xid of the card in the kernel's log: `journalctl -k --grep Xid`"
 _WRONG_ADDRESS = "a kernel of the engine read or wrote a wrong address, mostly a fault of the engine"
 DRAFTING = (
-    r"speculative[_-]config['\"]?[=:] ?(?!None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing "
+    r"speculative[_-]config['\"]?[=:](?! ?None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing "
     r"context not)"
     r"|\bdraft[-_](?:mtp|model|simple|eagle)|common_speculative_impl|spec[-_](?:type|draft)|\bMTP\b|\beagle3\b"
 )

@@ -109,12 +109,17 @@ def _weight(cause: Cause, line: str) -> int:
     return BROAD if level == "information" else MILD if cause.request or level == "warning" else SPECIFIC
 
 
-def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
+def _meaning(cause: Cause, line: str) -> str:
     name = printable(" ".join(cause.name_in(line).split()))
-    means = f"{cause.means} (here: {name})" if name else cause.means
+    return f"{cause.means} (here: {name})" if name else cause.means
+
+
+def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
     command = again("check", "--only", cause.check) if cause.check else again("logs", "--instance", where)
     match = cause.regex.search(line[:LONGEST])
-    return Diagnosis(cause.id, where, means, excerpt(line, match.start() if match else 0), command, weight, times)
+    return Diagnosis(
+        cause.id, where, _meaning(cause, line), excerpt(line, match.start() if match else 0), command, weight, times
+    )
 
 
 def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
@@ -153,7 +158,8 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
         if cause.id == "card-does-not-start" and explained:
             continue  # the missing address space is why it does not start
         command = again("check", "--only", cause.check) if cause.check else ""
-        yield Diagnosis(cause.id, "", cause.means, short(others[numbers[-1]]), command, 88, len(numbers))
+        line = others[numbers[-1]]
+        yield Diagnosis(cause.id, "", _meaning(cause, line), short(line), command, 88, len(numbers))
     for (card, code), lines_of_card in counted.items():
         yield _xid(card, code, lines_of_card, driver)
     for name, lines_of_process in killed.items():

@@ -284,3 +284,17 @@ def test_no_line_takes_a_pattern_long(engine: str, piece: str) -> None:
     began = time.process_time()
     matching_cause(table(engine), line)
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("before", "drafting"),
+    [
+        ("config: speculative_config=None, x", False),
+        ("non-default args: {'speculative_config': None}", False),
+        ("non-default args: {'speculative_config': {'method': 'mtp'}}", True),
+        ("", False),
+    ],
+)
+def test_a_fault_while_drafting_is_one_of_drafting(before: str, drafting: bool) -> None:
+    found = ids(before, CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
+    assert (found[0] == "illegal-memory-access-drafting") is drafting

@@ -237,8 +237,10 @@ CAUSES = (
         r"caught\. Request id"
         r"|HTTPException caught|RequestValidationError caught|failed with an internal error during|Error in "
         r"preprocessing prompt"
-        r"|Error in (?:create_messages|parser creation|tool parser creation)|Exception in ASGI application",
-        "a request failed: the error in the same traceback is the cause",
+        r"|Error in (?:create_messages|parser creation|tool parser creation)|Exception in ASGI application"
+        r"|ChatCompletionStreamResponse"
+        r"|Internal [Ss]erver [Ee]rror",
+        "a request failed: the error before it, or in the same traceback, is the cause",
         general=True,
     ),
     Cause(
@@ -248,7 +250,7 @@ CAUSES = (
         r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception "
         r"occurred while "
         r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
-        r"|ChatCompletionStreamResponse|Internal [Ss]erver [Ee]rror",
+        r"",
         "the engine's core process ended: its own error stands above in the log",
         general=True,
     ),
