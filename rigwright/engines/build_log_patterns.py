@@ -10,7 +10,7 @@ from rigwright.engines.log import Cause
 BUILDS = (
     Cause(
         "libcudart",
-        r"lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
+        r"failed to open libnvrtc|lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
         r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
         "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
     ),

@@ -42,7 +42,7 @@ CONTAINERS = (
     Cause(
         "container-device",
         r"nvidia-container-cli: device error|unknown device|unresolvable CDI devices|[Ff]ailed to inject CDI devices"
-        r"|CDI device injection failed|failed to stat CDI host device",
+        r"|CDI device injection failed|failed to stat CDI host device|cannot stat .?/dev/nvidia",
         "a card that the container asks for does not exist by that name: compare with `nvidia-smi -L`, generate the "
         "CDI spec anew after a change of driver or cards",
         names=r"devices? (nvidia\.com/gpu=[\w-]+)|device error: (\S{1,60}):",
@@ -82,7 +82,8 @@ CONTAINERS = (
     ),
     Cause(
         "container-program",
-        r"executable file (?:`[^`]{1,80}` )?not found in \$PATH|exec: \"[^\"]{1,80}\": (?:stat .{0,100}: )?no such "
+        r"\bexec /\S{1,80}: no such file|executable file (?:`[^`]{1,80}` )?not found in \$PATH|exec: "
+        r"\"[^\"]{1,80}\": (?:stat .{0,100}: )?no such "
         r"file",
         "the image has no such program: its entry point already starts the engine, so pass the arguments alone",
         names=r"exec: \"([^\"]{1,80})\"|file `([^`]{1,80})`",

@@ -119,7 +119,7 @@ DRIVER = (
     ),
     Cause(
         "fabric-not-ready",
-        r"system not yet initialized|Error 802\b|CUDA_ERROR_SYSTEM_NOT_READY",
+        r"system not yet initialized|fabricmanager.{0,100}(?:[Ff]ail|[Ee]rror)|Error 802\b|CUDA_ERROR_SYSTEM_NOT_READY",
         "the NVLink fabric is not ready: start nvidia-fabricmanager of the driver's version",
     ),
     Cause(
@@ -201,7 +201,8 @@ CARD_FAULTS = (
         r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
         r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
         r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
-        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:SM|sm_?) ?\d+|[Cc]utlass\S*.{0,80}(?:Error|[Ff]ail)|Error Internal"
+        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:(?:SM|sm_?) ?\d|Hopper|Blackwell)|[Cc]utlass\S*.{0,80}(?:Error"
+        r"|[Ff]ail)|Error Internal"
         r"|cutlass FP\d"
         r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel "
         r".{0,40}(?:found|available)",
@@ -374,7 +375,9 @@ PROCESSES = (
     Cause(
         "assertion",
         r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
-        "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
+        "a program stopped at its own assertion, a fault of this build or options that it does not support: use "
+        "another build, "
+        "drop the newest options, and search for the line",
         broad=True,
         names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),

@@ -168,7 +168,8 @@ FORMS = (
     ),
     Cause(
         "engine-fault",
-        r"^[^\n]{0,160}\b(?:AssertionError\b|IndexError: |UnboundLocalError: |ZeroDivisionError: |RecursionError: "
+        r"^[^\n]{0,160}\b(?:AssertionError\b|IndexError: |UnboundLocalError: |NameError: |ZeroDivisionError: "
+        r"|RecursionError: "
         r"|KeyError: "
         r"|AttributeError: |RuntimeError: (?:The size of tensor|[Ss]hape|mat1 and mat2|[Ee]xpected|[Tt]ensor|view "
         r"size|index|Triton"

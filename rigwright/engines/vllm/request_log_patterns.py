@@ -36,7 +36,7 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-media-count",
-        r"At most \d+ \w+\(s\) may be provided|limit_mm_per_prompt|You set \w+=\d+ \(or defaulted",
+        r"At most \d+ \w+\(s\) may be provided|You set \w+=\d+ \(or defaulted",
         "a request has more images, videos or sounds than allowed: raise limit_mm_per_prompt",
         request=True,
         names=r"At most (\d+ \w+)\(s\)",
