@@ -68,7 +68,7 @@ REPLAYED = {
     "an image's CUDA beyond the driver's": (
         "image",
         "Error 804: forward compatibility was attempted on non supported HW",
-        "likely cause: the driver is too old for it",
+        "likely cause: the driver is too old for the CUDA version",
     ),
     "a spec of the driver before": (
         "image",
