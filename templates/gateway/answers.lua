@@ -1,5 +1,6 @@
 -- Answers of nginx's own, in the shape of OpenAI's errors, and what headers any answer has.
 local cjson = require("cjson")
+local paths = require("paths")
 local requests = require("requests")
 local settings = require("settings")
 
@@ -52,10 +53,21 @@ local function kind_of(said)
   return kind
 end
 
+-- A value as JSON, with the headers of an answer of the gateway's own.
+local function render(status, value)
+  -- cjson escapes slashes, which a person is to read
+  local text = cjson.encode(value):gsub("\\/", "/")
+  ngx.status = status
+  ngx.header["Content-Type"] = "application/json"
+  ngx.header["Content-Length"] = #text
+  return text
+end
+
 -- An error as text, with its headers.
-local function render(status, message, more)
+local function render_error(status, message, more)
   more = more or {}
-  local text = cjson.encode({
+  ngx.header["Retry-After"] = more.retry
+  return render(status, {
     error = {
       message = message,
       type = TYPES[status] or (status < 500 and "invalid_request_error" or "server_error"),
@@ -63,21 +75,22 @@ local function render(status, message, more)
       code = more.code or cjson.null,
     },
   })
-  ngx.status = status
-  ngx.header["Content-Type"] = "application/json"
-  ngx.header["Content-Length"] = #text
-  ngx.header["Retry-After"] = more.retry
-  return text
 end
 
 -- Answer with an error. Lua reads what is left of a body, and throws it away.
 function answers.fail(status, message, more)
-  ngx.print(render(status, message, more))
+  ngx.print(render_error(status, message, more))
   return ngx.exit(ngx.HTTP_OK)
 end
 
 function answers.unknown()
-  return answers.fail(404, "there is nothing at " .. ngx.var.uri:gsub("[^%w/._-]", "?"):sub(1, 128))
+  return answers.fail(404, paths.describe_unknown(ngx.var.uri), { code = "path_not_found" })
+end
+
+-- At the root, which some clients ask before anything else: the addresses to ask instead.
+function answers.root()
+  local base = paths.address()
+  ngx.print(render(200, { openai_base_url = base .. "/v1", health = base .. "/health" }))
 end
 
 function answers.unauthorized()
@@ -115,7 +128,7 @@ local function replace_page()
   if status == 500 and request.arrival then
     status, message, more = 503, "too many large requests are under way", { retry = 2 }
   end
-  request.refused, request.page = true, render(status, message, more)
+  request.refused, request.page = true, render_error(status, message, more)
 end
 
 -- Of every answer, before it is sent.
