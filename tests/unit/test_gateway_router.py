@@ -163,7 +163,9 @@ def test_models_are_those_of_the_caller(world: World) -> None:
     made = {"object": "model", "created": 0, "owned_by": "rigwright", "parent": None}
     assert world.ask("/models").json == {
         "object": "list",
-        "data": [{"id": one, "root": root} | made for one, root in [*names, *((one, one) for one in ("talk", "session"))]],
+        "data": [
+            {"id": one, "root": root} | made for one, root in [*names, *((one, one) for one in ("talk", "session"))]
+        ],
     }
     assert world.ask("/models", listener="wan").status == 401
     assert world.ask("/models/gpt-4o").json == {"id": "gpt-4o", "root": "qwen3"} | made
