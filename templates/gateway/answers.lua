@@ -1,8 +1,8 @@
 -- Answers of nginx's own, in the shape of OpenAI's errors, and what headers any answer has.
 local cjson = require("cjson")
-local paths = require("paths")
 local requests = require("requests")
 local settings = require("settings")
+local paths = require("paths")
 
 local answers = {}
 
@@ -53,21 +53,10 @@ local function kind_of(said)
   return kind
 end
 
--- A value as JSON, with the headers of an answer of the gateway's own.
-local function render(status, value)
-  -- cjson escapes slashes, which a person is to read
-  local text = cjson.encode(value):gsub("\\/", "/")
-  ngx.status = status
-  ngx.header["Content-Type"] = "application/json"
-  ngx.header["Content-Length"] = #text
-  return text
-end
-
 -- An error as text, with its headers.
-local function render_error(status, message, more)
+local function render(status, message, more)
   more = more or {}
-  ngx.header["Retry-After"] = more.retry
-  return render(status, {
+  local text = cjson.encode({
     error = {
       message = message,
       type = TYPES[status] or (status < 500 and "invalid_request_error" or "server_error"),
@@ -75,11 +64,18 @@ local function render_error(status, message, more)
       code = more.code or cjson.null,
     },
   })
+  ngx.status = status
+  ngx.header["Content-Type"] = "application/json"
+  -- cjson escapes slashes; messages name paths and URLs to people
+  text = text:gsub("\\/", "/")
+  ngx.header["Content-Length"] = #text
+  ngx.header["Retry-After"] = more.retry
+  return text
 end
 
 -- Answer with an error. Lua reads what is left of a body, and throws it away.
 function answers.fail(status, message, more)
-  ngx.print(render_error(status, message, more))
+  ngx.print(render(status, message, more))
   return ngx.exit(ngx.HTTP_OK)
 end
 
@@ -87,10 +83,13 @@ function answers.unknown()
   return answers.fail(404, paths.describe_unknown(ngx.var.uri), { code = "path_not_found" })
 end
 
--- At the root, which some clients ask before anything else: the addresses to ask instead.
+-- At the root, which some clients ask before anything else: where the gateway's API and its health are.
 function answers.root()
   local base = paths.address()
-  ngx.print(render(200, { openai_base_url = base .. "/v1", health = base .. "/health" }))
+  local text = ('{"openai_base_url": "%s/v1", "health": "%s/health"}\n'):format(base, base)
+  ngx.header["Content-Type"] = "application/json"
+  ngx.header["Content-Length"] = #text
+  ngx.print(text)
 end
 
 function answers.unauthorized()
@@ -128,7 +127,7 @@ local function replace_page()
   if status == 500 and request.arrival then
     status, message, more = 503, "too many large requests are under way", { retry = 2 }
   end
-  request.refused, request.page = true, render_error(status, message, more)
+  request.refused, request.page = true, render(status, message, more)
 end
 
 -- Of every answer, before it is sent.

@@ -29,9 +29,9 @@ local SINGLE = {
 
 local gateway = {
   failed = answers.failed, headers = answers.headers, page = answers.page, watch = watching.watch,
-  unknown = answers.unknown, root = answers.root, log = telling.log,
+  log = telling.log,
   metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
-  probe = instances.probe,
+  probe = instances.probe, unknown = answers.unknown, root = answers.root,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
@@ -104,7 +104,8 @@ function gateway.check()
   local origin = headers["origin"]
   if origin and not settings.origins[origin] then
     -- a page that may not ask must not be served either: it could not read the answer, but would have it made
-    return fail(403, "pages of this origin may not ask here; it would have to be declared", { code = "origin" })
+    local shown = origin:gsub("[^%w+.:/_~%[%]-]", "?"):sub(1, 128)
+    return fail(403, "the origin " .. shown .. " is not declared in gateway.origins", { code = "origin" })
   end
   local method = ngx.req.get_method()
   -- of a path that is not open, too: a browser shows a page no other answer than that to the request that follows

@@ -40,7 +40,11 @@ ngx = {
   exit = function(status) ngx.exited = status end,
 }
 package.preload["cjson"] = function()
-  return { null = json.null, encode = json.encode }
+  return { null = json.null, encode = function(value)
+    if type(value) ~= "table" then return json.encode(value) end
+    local error = value.error
+    return json.error(error.message, error.type, error.code)
+  end }
 end
 package.preload["cjson.safe"] = package.preload["cjson"]
 package.preload["ngx.semaphore"] = function() return {} end
@@ -50,30 +54,22 @@ return require
 """
 
 
-_NULL = object()
-
-
-def _encode(value: Any) -> str:
-    """JSON as lua-cjson writes it, which escapes slashes."""
-
-    def plain(one: Any) -> Any:
-        if lupa.luajit21.lua_type(one) == "table":
-            return {name: plain(inner) for name, inner in one.items()}
-        return None if one is _NULL else one
-
-    return json.dumps(plain(value)).replace("/", "\\/")
-
-
 class NginxLua:
     """One process of nginx."""
 
     def __init__(self) -> None:
         # a byte is a character: Lua's texts are bytes
         self._lua = lupa.luajit21.LuaRuntime(encoding="latin-1", unpack_returned_tuples=True)
-        table = self._lua.table_from({"null": _NULL, "encode": _encode})
+        table = self._lua.table_from({"null": "null", "encode": json.dumps, "error": self._error})
         made = self._lua.eval("function(text) return assert(loadstring(text)) end")(_STAND_IN)
         self.require = made(
             str(ROOT / "templates/gateway"), table, lambda text: hashlib.md5(text.encode("latin-1")).digest()
+        )
+
+    @staticmethod
+    def _error(message: str, kind: str, code: str) -> str:
+        return json.dumps(
+            {"error": {"message": message, "type": kind, "param": None, "code": None if code == "null" else code}}
         )
 
     @property

@@ -64,6 +64,22 @@ def test_a_page_may_send_the_request_that_its_path_is_wrong_of(lua: NginxLua) ->
     assert passes(lua, "POST", "/chat/completions", origin=ORIGIN)[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("origin", "shown"),
+    [
+        ("null", "null"),
+        ("https://[::1]:3000", "https://[::1]:3000"),
+        ('app://"\x00é' + "x" * 900, "app://???" + "x" * 119),
+    ],
+)
+def test_an_origin_that_is_not_declared_is_named(lua: NginxLua, origin: str, shown: str) -> None:
+    assert passes(lua, "GET", "/health", origin=origin) == (
+        403,
+        "",
+        f"the origin {shown} is not declared in gateway.origins",
+    )
+
+
 OTHERS = "; the base URL for OpenAI's clients is {}/v1"
 SET = ": set the client's base URL to {}"
 OLLAMA = ": Ollama's API is not served; set the client to an OpenAI-compatible API with the base URL {}/v1"

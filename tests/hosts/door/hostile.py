@@ -75,7 +75,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     # methods
     **{
         f"method {method}": (_line(f"{method} /v1/chat/completions HTTP/1.1"), {405})
-        for method in ("GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND")
+        for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND")
     },
     "the root, posted": (_line("POST / HTTP/1.1"), {405}),
     "models, posted": (_line("POST /v1/models HTTP/1.1"), {405}),
