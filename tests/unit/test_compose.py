@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -201,7 +199,7 @@ async def _carried(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    serving = asyncio.ensure_future(compose_port.serve(port, path))
+    program = await asyncio.create_subprocess_exec(sys.executable, "-I", compose_port.__file__, str(port), path)
     while True:
         with suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -222,8 +220,13 @@ async def _carried(folder: Path) -> None:
         writer.transport.abort()
         while received.is_set():
             await asyncio.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGTERM)
-    await serving
+        # a client that stays does not hold up its end
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"gone\n")
+        await received.wait()
+        program.terminate()
+        assert await program.wait() == 0
+        writer.close()
 
 
 def test_a_connection_to_its_port_is_one_to_its_socket(tmp_path: Path) -> None:

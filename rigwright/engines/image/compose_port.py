@@ -7,9 +7,9 @@ once while nothing listens on SOCKET.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
-from contextlib import suppress
 
 CHUNK = 1 << 16
 """Bytes that are read at a time."""
@@ -47,12 +47,10 @@ async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, so
 
 
 async def serve(port: int, socket: str) -> None:
-    """Listen until SIGTERM, which the first process of a container ignores by default."""
+    """Listen until SIGTERM, which the first process of a container ignores by default; its connections end with it."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, 0)
     server = await asyncio.start_server(lambda reader, writer: connect(reader, writer, socket), "0.0.0.0", port)  # noqa: S104
-    if task := asyncio.current_task():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    with suppress(asyncio.CancelledError):
-        await server.serve_forever()
+    await server.serve_forever()
 
 
 if __name__ == "__main__":
