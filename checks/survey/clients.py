@@ -44,7 +44,7 @@ REFUSAL = ("content-type", "www-authenticate")
 # What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
 # what the gateway itself has for nobody outside.
 CLOSED = (
-    *("/", "/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
+    *("/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
     *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
     *("//v1/models", "/v1/..%2fstate"),
 )
