@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -113,6 +114,18 @@ def reach(address: str) -> Machine:
     if others:
         raise ValueError(f"{address} is somebody's ({', '.join(others)}): take a machine that nobody uses")
     return machine
+
+
+def check_here(*words: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    """Run checks on this machine itself, with its own cards.
+
+    Args:
+        *words: Files of checks, and pytest's options.
+        path: PATH of what runs.
+    """
+    options = ["-p", "tests.gpu.local", "-c", str(ROOT / "checks/pytest.ini"), "--inventory=here", "-v", *words]
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PATH": path})
 
 
 def make_bundle(machine: Machine, folder: Path) -> Path:
