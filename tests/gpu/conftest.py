@@ -15,6 +15,9 @@ from tests.gpu import machine as machines
 from tests.gpu.machine import INVENTORY, Machine
 from tests.hosts.support import Run, deploy
 
+# instances' units; those of the gateway and others have an underscore
+SERVING = "systemctl list-units --plain --no-legend --state=active,activating 'rigwright-*.service' | cut -d' ' -f1"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which machine, and where its files come from."""
@@ -59,9 +62,22 @@ def first(machine: Machine) -> Run:
     return deploy(INVENTORY)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def deployed(machine: Machine, first: Run) -> Machine:
-    """The machine once it is the rig."""
-    if first.status:
-        pytest.fail(f"the deploy failed: {first.said[-4000:]}")
+    """The machine as inventory/metal.py declares it, whatever tests of other modules have left."""
+    done = deploy(INVENTORY) if first.status == 0 else first
+    if done.status:
+        pytest.fail(f"the deploy failed: {done.said[-4000:]}")
     return machine
+
+
+@pytest.fixture(scope="module")
+def idle_cards() -> Iterator[None]:
+    """This machine's cards without instances of the rig that other tests, or an earlier run, have left up."""
+    lab = Lab("metal")
+    serving = [(host, unit) for host in (lab.hosts if lab.exists else []) for unit in host.run(SERVING).split()]
+    for host, unit in serving:
+        host.run(f"systemctl stop {unit}")
+    yield
+    for host, unit in serving:
+        host.run(f"systemctl reset-failed {unit} 2>/dev/null; systemctl start {unit}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from rigwright.inventory import ROOT
@@ -20,3 +23,28 @@ def test_checks_of_this_machine_itself_come_to_verdicts(tmp_path: Path) -> None:
     )
     found = re.findall(r"^ *(ok|FAIL|skip) +local +(N[0-9]{2}) ", done.stdout, re.MULTILINE)
     assert {name for _, name in found} == {"N02", "N03"}, done.stdout + done.stderr
+
+
+COLLECT = """
+import json, pytest
+class Names:
+    def pytest_collection_finish(self, session):
+        print("\\n" + json.dumps({one.nodeid: one.fixturenames for one in session.items}))
+pytest.main(["--collect-only", "-q", "tests/gpu"], plugins=[Names()])
+"""
+# first the deploy of the machine as it was, and then as inventory/metal.py declares it
+STATES = {"deployed", "first"}
+"""What of the state of the machine a test may count on."""
+
+
+def test_each_test_that_uses_a_card_brings_it_to_a_known_state_itself() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECT], capture_output=True, text=True, cwd=ROOT)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert rows, done.stdout + done.stderr
+    found: dict[str, list[str]] = json.loads(rows[0])
+    # the driver's own checks change nothing, and hold whatever runs on the cards
+    tests = {name: {*fixtures} for name, fixtures in found.items() if "test_local" not in name}
+    assert tests
+    of_the_machine = {name for name, fixtures in tests.items() if "machine" in fixtures}
+    assert {name for name in of_the_machine if not tests[name] >= STATES} == set()
+    assert {name for name in tests.keys() - of_the_machine if "idle_cards" not in tests[name]} == set()
