@@ -21,7 +21,7 @@ from cli import durations
 from cli.declared import Word
 from cli.durations import Record
 from lab import gpus, images
-from lab.machine import CACHE, STATE, Unsupported
+from lab.machine import CACHE, STATE
 from rigwright.inventory import ROOT
 
 Commands = list[list[str]]
@@ -138,15 +138,6 @@ are not there, beside what judges them by `catalog/flags/vllm-VERSION.json`; and
 """
 
 
-def _no_card() -> str:
-    """Why this machine cannot show anything of a card; "" if it can."""
-    try:
-        gpus.require()
-    except Unsupported as error:
-        return str(error)
-    return ""
-
-
 @click.command(help=HELP)
 @click.argument("stages", nargs=-1, type=Word([*EVERY]))
 @click.option("--record", is_flag=True, help="Record how long each test takes that passes, in tests/durations.json.")
@@ -173,8 +164,9 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
     names, whole = chosen(stages)
     red = False
     for name in names:
-        if name == "gpu" and not options["host"] and (without := _no_card()):
-            click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
+        if name == "gpu" and not options["host"] and not gpus.has_card():
+            lacks = "; ".join(gpus.lacking())
+            click.echo(f"==> gpu: skipped: {lacks}; give a machine that has one with --host")
             continue
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             found, failed = measured(name, whole, given, Path(folder))

@@ -13,6 +13,7 @@ from lab.machine import Unsupported
 from roles.survey import Unreachable
 from tests.gpu import machine as machines
 from tests.gpu.machine import INVENTORY, Machine
+from tests.gpu.preflight import lacking
 from tests.hosts.support import Run, deploy
 
 # instances' units; those of the gateway and others have an underscore
@@ -25,11 +26,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bundle",
         type=Path,
-        help="for no network: what `rigwright bundle` made of inventory/metal.py, with a gateway",
+        help="for no network: what `.venv/bin/python -m tests.gpu.bundle FOLDER` has made where there is one",
     )
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
     parser.addoption("--release", default="debian-12", help="what the throwaway host runs")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Name all that this machine lacks before a test begins."""
+    option = session.config.getoption
+    if not session.items or option("--host") or option("collectonly"):
+        return
+    if missing := lacking(option("--release"), option("--bundle")):
+        pytest.exit("\n".join(("this machine lacks:", *missing)), 2)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +54,8 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
         found = machines.reach(address) if address else machines.boot(lab, pytestconfig.getoption("--release"))
         # its bundle has packages of the gateway that some tests put before other instances
         found.describe(also_build_for=more, gateway=machines.GATEWAY)
-        bundle = given or machines.make_bundle(found, tmp_path_factory.mktemp("bundle"))
+        bundle = given or machines.make_bundle(found.system, tmp_path_factory.mktemp("bundle"))
+        machines.add_model(bundle)
         found.describe(also_build_for=more, bundle=str(bundle))
         yield found
         found.run(f"rm -rf {machines.SCRATCH}")
