@@ -56,7 +56,7 @@ def _address(row: list[str]) -> str:
     return bus_address(row[0])
 
 
-def surveyed(_target: object, own: Rig, probe: str, desired: Desire, *, deep: bool) -> Survey:
+def surveyed(_target: object, own: Rig, probe: str, desired: Desire, *, deep: bool, **_: object) -> Survey:
     """This machine's survey, by the program that hosts are sent."""
     found = subprocess.run(["sh", "-c", probe], capture_output=True, text=True, check=True).stdout
     questions = program(asked(Scene(own, desired(found.splitlines()), deep), SECTIONS)).encode()
