@@ -121,9 +121,10 @@ linker astray, and puts each right again. A container on a Debian 13 host, start
 card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/contained.py makes. An
 instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
 both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
-both. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that has them and that nobody
-uses, as --host: the rig stays on that one, until `rigwright remove inventory/metal.py` takes it off. Without a card it
-says so and does nothing.
+both. vLLM serves on a card where --vllm names what tests/gpu/vllm.py has made. It needs a driver, a CUDA toolkit in
+/usr/local/cuda and root here; or a machine that has them and that nobody uses, as --host: the rig stays on that one,
+until `rigwright remove inventory/metal.py` takes it off. Without a card it says so and does nothing; whatever else is
+missing is named before a test begins. Without a network, --bundle is what tests/gpu/bundle.py makes where there is one.
 
 `test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
 that it does not compile for.
@@ -146,6 +147,11 @@ are not there, beside what judges them by `catalog/flags/vllm-VERSION.json`; and
     "--bundle",
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     help="gpu: its bundle.",
+)
+@click.option(
+    "--vllm",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="gpu: vLLM's bundle, as tests/gpu/vllm.py makes it.",
 )
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
 @click.option("--release", type=Word(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")

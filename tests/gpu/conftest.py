@@ -28,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="for no network: what `.venv/bin/python -m tests.gpu.bundle FOLDER` has made where there is one",
     )
+    parser.addoption(
+        "--vllm", type=Path, help="what `.venv/bin/python -m tests.gpu.vllm FOLDER` has made; none without"
+    )
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
     parser.addoption("--release", default="debian-12", help="what the throwaway host runs")
@@ -38,7 +41,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     option = session.config.getoption
     if not session.items or option("--host") or option("collectonly"):
         return
-    if missing := lacking(option("--release"), option("--bundle")):
+    if missing := lacking(option("--release"), option("--bundle"), option("--vllm")):
         pytest.exit("\n".join(("this machine lacks:", *missing)), 2)
 
 

@@ -10,12 +10,13 @@ from rigwright.supply.bundle import INDEX
 from tests.gpu.contained import RELEASE
 
 
-def lacking(release: str, bundle: Path | None) -> list[str]:
+def lacking(release: str, bundle: Path | None, vllm: Path | None = None) -> list[str]:
     """What this machine lacks, one line each. Packages and base images that a network has are brought first.
 
     Args:
         release: Of the throwaway host; that of containers has one of its own.
         bundle: What `tests.gpu.bundle` has made, where there is no network.
+        vllm: What `tests.gpu.vllm` has made.
     """
     found = gpus.lacking() + machine.lacking()
     if found and (packages := machine.missing_packages(PROGRAMS)):
@@ -34,8 +35,9 @@ def lacking(release: str, bundle: Path | None) -> list[str]:
                 found.append(f"no base image {tree}, which `./rig lab` makes from Debian's archive")
         except (Unsupported, OSError) as error:
             found.append(f"no base image {tree}: {error}")
-    if bundle and not (bundle / INDEX).is_file():
-        found.append(
-            f"{bundle} is no bundle: `.venv/bin/python -m tests.gpu.bundle` makes one where there is a network"
-        )
+    for folder, name in ((bundle, "bundle"), (vllm and vllm / "bundle", "vllm")):
+        if folder and not (folder / INDEX).is_file():
+            found.append(
+                f"{folder} is no bundle: `.venv/bin/python -m tests.gpu.{name}` makes it where there is a network"
+            )
     return found
