@@ -42,7 +42,7 @@ Declare = Callable[[Mapping[str, object]], Path]
 
 @pytest.fixture(scope="module")
 def declare(
-    pytestconfig: pytest.Config, deployed: Machine, tmp_path_factory: pytest.TempPathFactory
+    pytestconfig: pytest.Config, machine: Machine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Declare]:
     """Writes an inventory of the machine with instances of vLLM."""
     made: Path = pytestconfig.getoption("--vllm")
@@ -50,15 +50,16 @@ def declare(
     for name in ("catalog", "locks"):
         shutil.copytree(made / name, folder / name)
     ((name, data),) = runpy.run_path(str(INVENTORY))["rigs"]
-    entry = {**deployed.connection, **data["rig"]["entry"], "bundle": str(made / "bundle")}
+    entry = {**machine.connection, **data["rig"]["entry"], "bundle": str(made / "bundle")}
+    before = machine.run("cat /etc/rigwright/current/manifest.json 2>/dev/null || true")
     yield lambda instances: write_inventory(folder, name, entry, instances)
-    # other tests have the machine as inventory/metal.py says
-    assert deploy(INVENTORY).status == 0
+    # a machine that nothing was deployed to stays so for a first deploy
+    assert not before or deploy(INVENTORY).status == 0
 
 
 @pytest.fixture
 def one(declare: Declare) -> Path:
-    """vLLM on the first card, deployed."""
+    """vLLM on the first card, machine."""
     inventory = declare(ONE)
     done = deploy(inventory)
     assert done.status == 0, done.said[-4000:]
@@ -78,16 +79,16 @@ def processes(machine: Machine, name: str) -> list[str]:
     return machine.run(f"pgrep -u rigwright-chat {name} || true").split()
 
 
-def test_a_second_run_changes_nothing_and_every_check_holds(deployed: Machine, one: Path) -> None:
+def test_a_second_run_changes_nothing_and_every_check_holds(machine: Machine, one: Path) -> None:
     assert plan(one).planned == []
     assert deploy(one).changed == []
     assert red_lines(one) == {}
 
 
-def test_it_answers_from_its_card_through_the_gateway(deployed: Machine, one: Path) -> None:
-    assert answer(deployed, "tiny") == SAID
-    buses = deployed.run(BUSES).split()
-    assert set().union(*served_by(deployed).values()) == {buses[0]}
+def test_it_answers_from_its_card_through_the_gateway(machine: Machine, one: Path) -> None:
+    assert answer(machine, "tiny") == SAID
+    buses = machine.run(BUSES).split()
+    assert set().union(*served_by(machine).values()) == {buses[0]}
     verified = rigwright("verify", str(one), "--json")
     (host,) = json.loads(verified.stdout)["hosts"]
     verdicts = {found["check"]: found["verdict"] for found in host["instances"][0]["checks"]}
@@ -98,55 +99,55 @@ def test_it_answers_from_its_card_through_the_gateway(deployed: Machine, one: Pa
 
 @pytest.mark.parametrize(("break_it", "identifiers", "cure"), DRIFTS.values(), ids=DRIFTS)
 def test_a_drift_turns_its_check_red(
-    deployed: Machine, one: Path, break_it: str, identifiers: set[str], cure: str
+    machine: Machine, one: Path, break_it: str, identifiers: set[str], cure: str
 ) -> None:
     try:
-        deployed.run(break_it)
+        machine.run(break_it)
         found = red(one)
         print(f"\n{', '.join(sorted(found))}")
         assert identifiers <= found
     finally:
-        deployed.run(cure or "true")
+        machine.run(cure or "true")
         assert deploy(one).status == 0
     until(lambda: red_lines(one) == {}, "all checks hold again", 60)
 
 
-def test_its_memory_comes_back_however_it_ends(deployed: Machine, one: Path) -> None:
-    serving = memory(deployed)[0]
+def test_its_memory_comes_back_however_it_ends(machine: Machine, one: Path) -> None:
+    serving = memory(machine)[0]
     stopped = rigwright("stop", str(one), "chat")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
-    until(lambda: memory(deployed)[0] <= SLACK, "the card's memory back", 30)
-    assert asked(deployed, "tiny").status_code == 503
+    until(lambda: memory(machine)[0] <= SLACK, "the card's memory back", 30)
+    assert asked(machine, "tiny").status_code == 503
     # what is stopped is not waited for
     began = time.monotonic()
     red(one)
     assert time.monotonic() - began < 20
     started = rigwright("start", str(one), "chat")
     assert started.returncode == 0, started.stdout + started.stderr
-    until(lambda: answers(deployed), "an answer after the start", START)
+    until(lambda: answers(machine), "an answer after the start", START)
 
     for name in ("VLLM::EngineCor", "main"):
-        (victim,) = [str(pid_of(deployed, "chat"))] if name == "main" else processes(deployed, name)
+        (victim,) = [str(pid_of(machine, "chat"))] if name == "main" else processes(machine, name)
         began = time.monotonic()
-        deployed.run(f"systemctl reset-failed rigwright-chat; kill -9 {victim}")
-        until(lambda: not answers(deployed), "no answer any more", 60)
-        until(lambda: answers(deployed), f"an answer after {name} was killed", START)
-        print(f"\n{name} killed: an answer after {time.monotonic() - began:.1f} s, {memory(deployed)} MiB")
-        assert abs(memory(deployed)[0] - serving) <= 4 * SLACK
+        machine.run(f"systemctl reset-failed rigwright-chat; kill -9 {victim}")
+        until(lambda: not answers(machine), "no answer any more", 60)
+        until(lambda: answers(machine), f"an answer after {name} was killed", START)
+        print(f"\n{name} killed: an answer after {time.monotonic() - began:.1f} s, {memory(machine)} MiB")
+        assert abs(memory(machine)[0] - serving) <= 4 * SLACK
     until(lambda: red_lines(one) == {}, "all checks hold again", 60)
 
 
-def test_a_reboot_changes_nothing(deployed: Machine, one: Path) -> None:
-    if deployed.throwaway is None:
+def test_a_reboot_changes_nothing(machine: Machine, one: Path) -> None:
+    if machine.throwaway is None:
         pytest.skip("a real machine is not rebooted by a test")
-    deployed.throwaway.reboot()
-    deployed.throwaway.run("ip route del default; ldconfig", check=False)
-    until(lambda: answers(deployed), "an answer after the boot", START)
+    machine.throwaway.reboot()
+    machine.throwaway.run("ip route del default; ldconfig", check=False)
+    until(lambda: answers(machine), "an answer after the boot", START)
     assert red_lines(one) == {}
     assert plan(one).planned == []
 
 
-def test_the_unit_is_as_fast_as_the_process_without_it(deployed: Machine, one: Path, tmp_path: Path) -> None:
+def test_the_unit_is_as_fast_as_the_process_without_it(machine: Machine, one: Path, tmp_path: Path) -> None:
     """A ratio whose interval lies below the goal is a fault; one that is too wide is printed with its width."""
     figures = tmp_path / "figures.json"
     words = [*("--streams", "1", "--requests", "4", "--tokens", "256", "--loads", "6", "--rounds", "4", "--together")]
@@ -158,19 +159,19 @@ def test_the_unit_is_as_fast_as_the_process_without_it(deployed: Machine, one: P
     assert red_lines(one) == {}
 
 
-def test_one_model_lies_on_two_cards(deployed: Machine, declare: Declare) -> None:
-    if len(deployed.cards) < 2:
-        pytest.skip(f"it has one card, {deployed.cards[0]['name']}: tensor parallelism needs two")
+def test_one_model_lies_on_two_cards(machine: Machine, declare: Declare) -> None:
+    if len(machine.cards) < 2:
+        pytest.skip(f"it has one card, {machine.cards[0]['name']}: tensor parallelism needs two")
     inventory = declare(TWO)
     done = deploy(inventory)
     assert done.status == 0, done.said[-4000:]
-    assert answer(deployed, "tiny") == SAID
-    assert set().union(*served_by(deployed).values()) == set(deployed.run(BUSES).split()[:2])
+    assert answer(machine, "tiny") == SAID
+    assert set().union(*served_by(machine).values()) == set(machine.run(BUSES).split()[:2])
     assert deploy(inventory).changed == []
     assert red_lines(inventory) == {}
-    victim = processes(deployed, "VLLM::Worker")[0]
-    deployed.run(f"systemctl reset-failed rigwright-chat; kill -9 {victim}")
-    until(lambda: not answers(deployed), "no answer any more", 60)
-    until(lambda: answers(deployed), "an answer after a worker was killed", START)
-    deployed.run("systemctl stop rigwright-chat")
-    until(lambda: max(memory(deployed)[:2]) <= SLACK, "both cards' memory back", 30)
+    victim = processes(machine, "VLLM::Worker")[0]
+    machine.run(f"systemctl reset-failed rigwright-chat; kill -9 {victim}")
+    until(lambda: not answers(machine), "no answer any more", 60)
+    until(lambda: answers(machine), "an answer after a worker was killed", START)
+    machine.run("systemctl stop rigwright-chat")
+    until(lambda: max(memory(machine)[:2]) <= SLACK, "both cards' memory back", 30)

@@ -81,5 +81,7 @@ def test_each_test_that_uses_a_card_brings_it_to_a_known_state_itself() -> None:
     tests = {name: {*fixtures} for name, fixtures in found.items() if "test_local" not in name}
     assert tests
     of_the_machine = {name for name, fixtures in tests.items() if "machine" in fixtures}
-    assert {name for name in of_the_machine if not tests[name] >= STATES} == set()
+    # that one deploys what it needs to whatever is there
+    by_itself = {name for name in of_the_machine if "test_vllm" in name and "declare" in tests[name]}
+    assert {name for name in of_the_machine - by_itself if not tests[name] >= STATES} == set()
     assert {name for name in tests.keys() - of_the_machine if "idle_cards" not in tests[name]} == set()
