@@ -18,21 +18,8 @@ from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *(
-        "common",
-        "heard",
-        "threads",
-        "closures",
-        "code",
-        "net",
-        "web",
-        "asking",
-        "tracing",
-        "dpkg",
-        "leads",
-        "doing",
-        "jobs",
-    ),
+    *("common", "heard", "threads", "closures", "code", "net", "web", "asking", "tracing", "dpkg", "leads"),
+    *("doing", "jobs"),
     *("runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot"),
     *("filters", "places", "scripts", "manager"),
 )
