@@ -118,10 +118,11 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
 def at_models(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:
     """Those to models of a listener that wants no key."""
     at, tls = reached(entry), entry.tls
+    units = {one.name: tuple(instance.unit for instance in one.instances) for one in rig.offers}
     for name in names(rig, entry):
         offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
         made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls)
-        yield replace(made, lane=f"model {offered}", again=BUSY, limit=PATIENCE)
+        yield replace(made, lane=f"model {offered}", again=BUSY, units=units[offered], limit=PATIENCE)
 
 
 def at_router(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:
