@@ -5,9 +5,10 @@ What is not needed to connect is imported where it is first used: importing all 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
 MOMENT = 0.0005  # seconds; enough for whatever waits for a host to go on
+PATIENCE = 1.5  # seconds of waiting for a host before the terminal shows what for
 TURN = 0.005  # seconds for which it waits while another host is judged
 
 
@@ -37,6 +39,8 @@ class Seen:
     def __init__(self, target: Any, deep: bool) -> None:
         self.target, self.deep = target, deep
         self.why = away("")
+        self.waits: list[str] = []
+        """Sections of its survey that take long."""
 
     @cached_property
     def rig(self) -> Rig:
@@ -82,6 +86,10 @@ class Seen:
 
         return desired(self.rig, self.facts)
 
+    def wait_for(self, sections: list[str]) -> None:
+        """Note which sections take long."""
+        self.waits = sections
+
     @cached_property
     def survey(self) -> Survey | None:
         """All that it has answered; None where the connection is gone, or root's is not to be had."""
@@ -89,7 +97,7 @@ class Seen:
         from checks.survey.taken import Survey
 
         try:
-            return take(self.target, self.rig, self.probe, self.found, deep=self.deep)
+            return take(self.target, self.rig, self.probe, self.found, deep=self.deep, wait=self.wait_for)
         except root.NoRoot as error:
             self.why = str(error)
             return None
@@ -153,5 +161,20 @@ class Look:
         if time.monotonic() - self.last > TURN and not all(one.done() for one in self.asked.result().values()):
             self.go_on()
             self.last = time.monotonic()
+        told = ""
+        while not self._is_known(name, PATIENCE):
+            waits = ", ".join(self.hosts[name].waits)
+            what = f"{name}: waiting for {waits or 'its answer'}" if self.asked.done() else "waiting for connections"
+            if what != told:
+                print(what, file=sys.__stderr__, flush=True)
+            told = what
         answered = self.asked.result().get(name)
         return answered is None or not answered.result()
+
+    def _is_known(self, name: str, seconds: float) -> bool:
+        """Wait, no longer than so many seconds, until a host has answered, or is out of reach."""
+        end = time.monotonic() + seconds
+        if not wait([self.asked], seconds).done:
+            return False
+        answered = self.asked.result().get(name)
+        return answered is None or bool(wait([answered], max(0.0, end - time.monotonic())).done)

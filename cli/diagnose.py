@@ -103,7 +103,8 @@ def _of_file(file: str, as_json: bool) -> None:
 def causes_for_log(lines: Sequence[str]) -> list[Cause]:
     """Known causes of the engines that wrote a log, by what only their logs contain; of all engines if none did.
 
-    For a log without a mark, the common causes come first: their remedies fit every engine.
+    For a log without a mark, the common causes come first: their remedies fit every engine. Forms of messages come
+    last.
     """
     text = "\n".join(lines)
     marked = [kind for kind in kinds().values() if kind.log_marker]
@@ -113,7 +114,7 @@ def causes_for_log(lines: Sequence[str]) -> list[Cause]:
         cause for kind in kinds().values() if not kind.log_marker for cause in kind.causes if cause not in causes
     ]
     common = [] if found else COMMON_CAUSES
-    return [*dict.fromkeys([*common, *causes])]
+    return sorted(dict.fromkeys([*common, *causes]), key=lambda cause: (cause.broad, cause.general))
 
 
 def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedCheck]] | None) -> Host:

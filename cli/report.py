@@ -164,4 +164,8 @@ def measured(of: book.Page) -> page.Measured | None:
 def symptoms(instance: Instance, lines: Sequence[str]) -> list[page.Symptom]:
     """What lines of a log betray, by our own tables: nothing of the lines themselves."""
     found = matched_lines(instance.kind.causes, lines)
-    return [page.Symptom(one.means, one.check, one.harmless, len(at)) for one, at in found.items() if not one.last]
+    return [
+        page.Symptom(one.means, one.check, one.harmless, len(at))
+        for one, at in found.items()
+        if not (one.last or one.plain)
+    ]

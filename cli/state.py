@@ -102,7 +102,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
             for line in box.lines(shlex.join(command)):
                 said.put((f"{box.name}  {_plain(line)}", False))
                 cause = matching_cause(causes, line)
-                if cause and not cause.last and cause not in shown:
+                if cause and not (cause.last or cause.plain) and cause not in shown:
                     shown.add(cause)
                     said.put((f"{box.name}  ==> {cause.sentence}", True))
         except root.Gone as error:

@@ -21,7 +21,7 @@ from cli import durations
 from cli.declared import Word
 from cli.durations import Record
 from lab import gpus, images
-from lab.machine import CACHE, STATE, Unsupported
+from lab.machine import CACHE, STATE
 from rigwright.inventory import ROOT
 
 Commands = list[list[str]]
@@ -121,9 +121,10 @@ linker astray, and puts each right again. A container on a Debian 13 host, start
 card that its CDI spec names; what such a host needs of a network is a layer, which tests/gpu/contained.py makes. An
 instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
 both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
-both. It needs a driver, a CUDA toolkit in /usr/local/cuda and root here; or a machine that has them and that nobody
-uses, as --host: the rig stays on that one, until `rigwright remove inventory/metal.py` takes it off. Without a card it
-says so and does nothing.
+both. vLLM serves on a card where --vllm names what tests/gpu/vllm.py has made. It needs a driver, a CUDA toolkit in
+/usr/local/cuda and root here; or a machine that has them and that nobody uses, as --host: the rig stays on that one,
+until `rigwright remove inventory/metal.py` takes it off. Without a card it says so and does nothing; whatever else is
+missing is named before a test begins. Without a network, --bundle is what tests/gpu/bundle.py makes where there is one.
 
 `test dkms` has the driver's role install Debian's own NVIDIA driver, which DKMS really compiles, and brings a kernel
 that it does not compile for.
@@ -138,15 +139,6 @@ are not there, beside what judges them by `catalog/flags/vllm-VERSION.json`; and
 """
 
 
-def _no_card() -> str:
-    """Why this machine cannot show anything of a card; "" if it can."""
-    try:
-        gpus.require()
-    except Unsupported as error:
-        return str(error)
-    return ""
-
-
 @click.command(help=HELP)
 @click.argument("stages", nargs=-1, type=Word([*EVERY]))
 @click.option("--record", is_flag=True, help="Record how long each test takes that passes, in tests/durations.json.")
@@ -155,6 +147,11 @@ def _no_card() -> str:
     "--bundle",
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     help="gpu: its bundle.",
+)
+@click.option(
+    "--vllm",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    help="gpu: vLLM's bundle, as tests/gpu/vllm.py makes it.",
 )
 @click.option("--also-build-for", metavar="LIST", help="gpu: more compute capabilities, such as 7.5,8.6,12.0.")
 @click.option("--release", type=Word(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
@@ -173,8 +170,9 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
     names, whole = chosen(stages)
     red = False
     for name in names:
-        if name == "gpu" and not options["host"] and (without := _no_card()):
-            click.echo(f"==> gpu: skipped: {without}; give a machine that has one with --host")
+        if name == "gpu" and not options["host"] and not gpus.has_card():
+            lacks = "; ".join(gpus.lacking())
+            click.echo(f"==> gpu: skipped: {lacks}; give a machine that has one with --host")
             continue
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             found, failed = measured(name, whole, given, Path(folder))

@@ -67,7 +67,7 @@ class Source:
     def __init__(self, address: str, folder: Path, interpreter: conda.Interpreter) -> None:
         self.interpreter = interpreter
         made = conda.write(folder, interpreter)
-        self.python = tuple(_package(package) for package in (made.python, made.note))
+        self.python = tuple(package_row(package) for package in (made.python, made.note))
         """The rows of what the channel has."""
         self.channel, self.index = Channel(address, folder), Index(address, ())
         groups = Lock.load([ROOT / "locks"]).groups
@@ -137,7 +137,8 @@ def declare(folder: Path, env: Env, rows: Sequence[Artefact]) -> None:
     (folder / "locks" / "lab.lock.toml").write_text(text(rows, "catalog/lab.toml"))
 
 
-def _package(path: Path) -> Artefact:
+def package_row(path: Path) -> Artefact:
+    """The row of a package of the lab's channel."""
     said = json.loads((path.parent / "repodata.json").read_text())["packages.conda"][path.name]
     own = {key: said[key] for key in ("name", "version", "build", "sha256", "size")}
     source = f"{CHANNEL}:{path.parent.name}/{path.name}"

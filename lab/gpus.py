@@ -20,20 +20,35 @@ CUDA_ROOT = Path("/usr/local/cuda")
 INSIDE = Path("/usr/local/nvidia")
 
 
+def has_card() -> bool:
+    """Whether this machine has a card, and a driver that is loaded."""
+    return (DEVICES / "nvidiactl").exists() and MODULE_VERSION.exists()
+
+
+def lacking() -> list[str]:
+    """What this machine lacks of a card that works and a toolkit, one line each."""
+    found = [] if has_card() else ["no NVIDIA card with a driver on this machine"]
+    for program, package in (("nvidia-smi", "the driver's utilities"), ("ldconfig", "libc-bin")):
+        if not shutil.which(program):
+            found.append(f"{program} is not on this machine's PATH: install {package}")
+    if not (CUDA_ROOT / "bin/nvcc").exists():
+        found.append(f"no CUDA toolkit at {CUDA_ROOT} on this machine")
+    if has_card() and shutil.which("ldconfig"):
+        try:
+            _libraries()
+        except Unsupported as error:
+            found.append(str(error))
+    return found
+
+
 def require() -> None:
     """Check that this machine has a card that works, and a toolkit.
 
     Raises:
         Unsupported: it has not; the text is one line.
     """
-    if not (DEVICES / "nvidiactl").exists() or not MODULE_VERSION.exists():
-        raise Unsupported("no NVIDIA card with a driver on this machine")
-    for program, package in (("nvidia-smi", "the driver's utilities"), ("ldconfig", "libc-bin")):
-        if not shutil.which(program):
-            raise Unsupported(f"{program} is not on this machine's PATH: install {package}")
-    if not (CUDA_ROOT / "bin/nvcc").exists():
-        raise Unsupported(f"no CUDA toolkit at {CUDA_ROOT} on this machine")
-    _libraries()
+    if found := lacking():
+        raise Unsupported("; ".join(found))
 
 
 def boot_options(upper: Path) -> list[str]:

@@ -32,24 +32,36 @@ class Unsupported(Exception):
     """This machine cannot run a lab; the message is one line for the operator."""
 
 
+def lacking() -> list[str]:
+    """What this machine lacks of a lab that is not installed from here, one line each: root, Linux, cgroups,
+    namespaces, overlayfs, Python packages.
+    """
+    if sys.platform != "linux":
+        return [f"throwaway hosts need Linux (systemd-nspawn); this is {sys.platform}"]
+    found = []
+    try:
+        require_packages()
+    except Unsupported as error:
+        found.append(str(error))
+    if os.geteuid() != 0:
+        found.append("throwaway hosts need root (mounts, namespaces, cgroups): run this with sudo")
+    if not Path("/proc/self/ns/time").exists():
+        found.append("this kernel has no time namespaces (CONFIG_TIME_NS), which a host's own uptime needs")
+    if not _overlayfs():
+        found.append("this kernel has no overlayfs, which throwaway hosts are made of")
+    if not cgroup_hierarchies():
+        found.append(f"no writable cgroup hierarchy under {CGROUP_MOUNT}: is this an unprivileged container?")
+    return found
+
+
 def require() -> None:
     """Check this machine and install the programs it lacks.
 
     Raises:
-        Unsupported: something is missing that is not installed from here (root, Linux, cgroups, namespaces,
-            overlayfs, Python packages).
+        Unsupported: something is missing that is not installed from here; the text is one line.
     """
-    require_packages()
-    if sys.platform != "linux":
-        raise Unsupported(f"throwaway hosts need Linux (systemd-nspawn); this is {sys.platform}")
-    if os.geteuid() != 0:
-        raise Unsupported("throwaway hosts need root (mounts, namespaces, cgroups): run this with sudo")
-    if not Path("/proc/self/ns/time").exists():
-        raise Unsupported("this kernel has no time namespaces (CONFIG_TIME_NS), which a host's own uptime needs")
-    if not _overlayfs():
-        raise Unsupported("this kernel has no overlayfs, which throwaway hosts are made of")
-    if not cgroup_hierarchies():
-        raise Unsupported(f"no writable cgroup hierarchy under {CGROUP_MOUNT}: is this an unprivileged container?")
+    if found := lacking():
+        raise Unsupported("; ".join(found))
     install(PROGRAMS)
 
 
@@ -89,9 +101,7 @@ def install(programs: dict[str, str]) -> None:
     Raises:
         Unsupported: there is no apt-get, or it fails.
     """
-    missing = sorted({package for program, package in programs.items() if not shutil.which(program)})
-    if "debootstrap" in programs and not KEYRING.exists():
-        missing.append("debian-archive-keyring")
+    missing = missing_packages(programs)
     if not missing:
         return
     if not shutil.which("apt-get"):
@@ -103,7 +113,15 @@ def install(programs: dict[str, str]) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-            raise Unsupported(f"`{' '.join(command)}` failed: {' '.join(reason)}")
+            raise Unsupported(f"missing {', '.join(missing)}: `{' '.join(command)}` failed: {' '.join(reason)}")
+
+
+def missing_packages(programs: dict[str, str]) -> list[str]:
+    """The packages of the programs that are not on the PATH, sorted, and debootstrap's keys."""
+    missing = sorted({package for program, package in programs.items() if not shutil.which(program)})
+    if "debootstrap" in programs and not KEYRING.exists():
+        missing.append("debian-archive-keyring")
+    return missing
 
 
 def _overlayfs() -> bool:

@@ -65,6 +65,7 @@ def rows() -> tuple[Artefact, ...]:
     locked: dict[str, Artefact] = {
         canonicalize_name(row.name): row for row in Lock.load([ROOT / "locks"]).groups[GROUP]
     }
+    CACHE.mkdir(parents=True, exist_ok=True)
     record = CACHE / f"vllm-cpu-{_digest(locked.values())}.json"
     with file_lock(record.with_suffix(".lock"), "compiling the CPU build of vLLM"):
         if record.exists():

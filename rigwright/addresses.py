@@ -18,8 +18,8 @@ _BROADCAST = "255.255.255.255"
 _TARGET = re.compile(r"(?:([^@]*)@)?(?:\[([^\]]*)\]|([^:@\[\]]*))(?::([0-9]+))?")
 HOST = "a host name or an IP address"
 # a port in an address: 1 to 65535
-_PORT = r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
-_ORIGIN = rf"[A-Za-z0-9][A-Za-z0-9.-]*{_PORT}"
+PORT = r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+_ORIGIN = rf"[A-Za-z0-9][A-Za-z0-9.-]*{PORT}"
 # Python takes any text for one, a line's end among it, and keeps it; nginx, which would be given it, takes none.
 ZONE = "without a zone, which begins with %"
 _WITH_PORT = "(port up to 65535)"
@@ -121,14 +121,6 @@ Address = Annotated[str, AfterValidator(_address)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
 HttpUrl = Annotated[str, addressed(rf"https?://{_ORIGIN}(?:/[A-Za-z0-9._~/?=&+@%-]*)?", f"an http(s) URL {_WITH_PORT}")]
 Origin = Annotated[str, addressed(rf"https?://{_ORIGIN}", f"an http(s) URL of a host, without a path {_WITH_PORT}")]
-# Of a page, or of a browser's extension: what such a client sends as `Origin`
-CorsOrigin = Annotated[
-    str,
-    addressed(
-        rf"https?://{_ORIGIN}|(?:chrome|moz)-extension://[A-Za-z0-9-]{{1,64}}",
-        "an origin without a path, such as https://chat.example.org or chrome-extension://ID",
-    ),
-]
 # index:PROJECT, MIRROR:PATH (a mirror is a Name) or an address
 _PATH = r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9_~][A-Za-z0-9._~+@-]*)(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~+@-]+)*"
 Source = Annotated[

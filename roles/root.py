@@ -176,6 +176,7 @@ def run(
     whole: float | None = None,
     most: int = MOST,
     rest: Callable[[bytes], str | None] | None = None,
+    heard: Callable[[bytes], None] | None = None,
 ) -> Answer:
     """Run a shell command to its end.
 
@@ -189,6 +190,7 @@ def run(
         rest: What it reads after that, by a line that it prints, the first of which this is not None: others are left
             out. It has no more of a line than `most`, and none where the command ends before. What this raises is
             raised here.
+        heard: Gets each line that it prints after that, as soon as it is whole.
 
     Raises:
         NoRoot: sudo refuses.
@@ -220,7 +222,7 @@ def run(
         try:
             if rest:
                 give(channel, (last or "").encode(), allowed)
-            _all(channel, allowed, most, out)
+            _all(channel, allowed, most, out, heard=heard)
             status = ended(channel, limit)
         except BROKEN as error:
             raise _gone(error, limit) from error
@@ -321,15 +323,29 @@ def ended(channel: Channel, limit: float) -> int:
     return channel.recv_exit_status()
 
 
-def _all(channel: Channel, allowed: Allowance, most: int, found: bytearray, *, line: bool = False) -> None:
+def _all(
+    channel: Channel,
+    allowed: Allowance,
+    most: int,
+    found: bytearray,
+    *,
+    line: bool = False,
+    heard: Callable[[bytes], None] | None = None,
+) -> None:
     """Add all that comes on standard output, or only what comes with its first line.
 
     Raises:
         Slow: it has no end in that time.
         OSError: it is more than so many bytes.
     """
+    begun = 0
     while not (line and b"\n" in found) and (piece := channel.recv(PIECE)):
         found += piece
+        if heard and b"\n" in piece:
+            *whole, left = found[begun:].split(b"\n")
+            begun = len(found) - len(left)
+            for one in whole:
+                heard(bytes(one))
         if len(found) > most:
             raise OSError(f"an answer longer than {most >> 20} MiB")
         allowed.count(len(piece))

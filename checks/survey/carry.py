@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host.main import MARK
+from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *("common", "heard", "threads", "code", "net", "web", "asking", "tracing", "dpkg", "leads", "doing", "jobs"),
+    *("common", "heard", "threads", "closures", "code", "net", "web", "asking", "tracing", "dpkg", "leads"),
+    *("doing", "jobs"),
     *("runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot"),
     *("filters", "places", "scripts", "manager"),
 )
@@ -26,6 +27,7 @@ COMMON = (
 IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)
 FAST = 3
 """How hard the program is packed: harder takes longer than to send what it spares."""
+LEAST = 1 << 16  # bytes of a list of names
 MOST = 32 << 20  # bytes of an answer, packed or not: as lists of nothing it takes twenty times that here
 # Isolated, and without site: nothing that lies in the host's own Python folders is run, no `.pth`, no sitecustomize.
 COMMAND = "exec /usr/bin/python3 -I -S -c " + shlex.quote(
@@ -73,6 +75,22 @@ def probed(line: bytes) -> list[str] | None:
         said = err.strip().splitlines()[-1:] if isinstance(err, str) else []
         raise ValueError(f"the probe did not finish: {said[0] if said else f'exit status {status}'}")
     return out.rstrip("\r\n").splitlines()
+
+
+def waiting(line: bytes) -> list[str]:
+    """Sections that have not answered yet, by a line of the program's; none by any other line, and by a broken one."""
+    begun, mark, packed = line.partition(WAITING.encode())
+    if begun or not mark:
+        return []
+    try:
+        names = json.loads(zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), LEAST))
+    except (binascii.Error, zlib.error, ValueError, RecursionError):
+        return []
+    return (
+        [name for name in names if isinstance(name, str) and re.fullmatch("[a-z_]{1,40}", name)]
+        if isinstance(names, list)
+        else []
+    )
 
 
 @cache

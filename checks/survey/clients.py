@@ -47,7 +47,7 @@ REFUSAL = ("content-type", "www-authenticate")
 # What engines answer beside OpenAI's API, without a key of their own some of it (vLLM 0.21.0, llama.cpp 0c1e570), and
 # what the gateway itself has for nobody outside.
 CLOSED = (
-    *("/", "/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
+    *("/metrics", "/docs", "/openapi.json", "/invocations", "/tokenize", "/slots", "/props", "/version"),
     *("/v1/chat/completions/render", "/inference/v1/generate", "/state", "/gone/0123456789abcdef", "/route/models"),
     *("//v1/models", "/v1/..%2fstate"),
 )
@@ -121,10 +121,11 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
 def at_models(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:
     """Those to models of a listener that wants no key."""
     at, tls = reached(entry), entry.tls
+    units = {one.name: tuple(instance.unit for instance in one.instances) for one in rig.offers}
     for name in names(rig, entry):
         offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
         made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls)
-        yield replace(made, lane=f"model {offered}", again=BUSY, limit=PATIENCE)
+        yield replace(made, lane=f"model {offered}", again=BUSY, units=units[offered], limit=PATIENCE)
 
 
 def at_router(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:

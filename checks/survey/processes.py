@@ -37,7 +37,7 @@ class Process:
     """`NICE POLICY PRIORITY`, each once."""
     ioprio: int
     code: list[str]
-    """`file PATH`, `deleted PATH`, `replaced PATH`, or `unnamed`, of what it runs code from."""
+    """`file PATH`, `deleted PATH`, `replaced PATH`, `closures PATH` (of libffi's), or `unnamed`, where its code is."""
 
     @property
     def environment(self) -> dict[str, str]:

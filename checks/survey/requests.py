@@ -38,6 +38,8 @@ class Ask:
     """
     again: tuple[int, ...] = ()
     """Statuses that mean: later."""
+    units: tuple[str, ...] = ()
+    """Services that answer it: once none of them runs any more, it is not asked again."""
     limit: float = SOON
     """Seconds until the answer is whole, those of asking again among them."""
     single: float = PATIENCE

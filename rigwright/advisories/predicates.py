@@ -27,8 +27,8 @@ from rigwright.gateway.entry import ListenerEntry
 from rigwright.supply.lock import Lock
 from rigwright.weights.checkpoint import Checkpoint, checkpoint
 
-# Paths that every gateway answers itself (templates/gateway/gateway.lua, GOTTEN).
-GATEWAY_OWN = ("/v1/models", "/health", "/metrics")
+# Paths that every gateway answers itself (templates/gateway/paths.lua, GOTTEN).
+GATEWAY_OWN = ("/", "/v1/models", "/health", "/metrics")
 # Part of a model that is the checkpoint itself (rigwright/engines/vllm/model.py).
 MODEL = "model"
 # Keys of config.json by which models accept video and images (transformers' composite configs).

@@ -1,4 +1,4 @@
-"""Causes that any engine's log can show: CUDA, the driver, memory, disks, libraries, compilers and model files.
+"""Causes that any engine's log can show: CUDA, the driver, memory, disks, cards and processes.
 
 Sources: the messages of CUDA's runtime (cudaGetErrorString), NVML (nvmlErrorString), glibc (strerror), torch, Triton,
 FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quote them.
@@ -6,25 +6,37 @@ FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quo
 
 from __future__ import annotations
 
+from rigwright.engines.build_log_patterns import BUILDS, MODEL_FILES
+from rigwright.engines.container_log_patterns import CONTAINERS
 from rigwright.engines.log import Cause
+from rigwright.engines.python_log_patterns import PACKAGES
+from rigwright.engines.transport_log_patterns import TRANSPORT
 
 _REBOOT = "the loaded driver and its libraries have different versions: reboot"
 _FREE_CARD_MEMORY = (
     "the card's memory is full: stop other programs on the card, or lower the context or parallel requests"
 )
 _INSPECT_CARD = "look for an Xid of the card in the kernel's log: `journalctl -k --grep Xid`"
+_WRONG_ADDRESS = "a kernel of the engine read or wrote a wrong address, mostly a fault of the engine"
+DRAFTING = (
+    r"speculative[_-]config['\"]?[=:](?! ?None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing "
+    r"context not)"
+    r"|\bdraft[-_](?:mtp|model|simple|eagle)|common_speculative_impl|spec[-_](?:type|draft)|\bMTP\b|\beagle3\b"
+)
+"""Regular expression of lines that only a log with speculative decoding has."""
 
 MEMORY = (
     Cause(
         "card-memory",
-        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
+        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of "
+        r"memory|UR_RESULT_ERROR_OUT_OF_\w+|hipErrorOutOfMemory|ROCm error: out of memory",
         _FREE_CARD_MEMORY,
     ),
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
     Cause(
         "out-of-host-memory",
         r"\bstd::bad_alloc\b|^(?!.{0,200}mlock).{0,200}Cannot allocate memory"
-        r"|DefaultCPUAllocator: can't allocate memory|^MemoryError\b|oom[-_]kill",
+        r"|node running low on memory|DefaultCPUAllocator: can't allocate memory|^MemoryError\b|oom[-_]kill",
         "the host's memory is full: raise memory_max of the instance, or add RAM",
     ),
     Cause(
@@ -91,20 +103,23 @@ DRIVER = (
     ),
     Cause(
         "forward-compatibility-was-attempted-on-non-suppor",
-        r"forward compatibility was attempted on non supported HW",
-        "the driver is too old for it",
+        r"forward compatibility was attempted on non supported HW|CUDA_ERROR_COMPAT_NOT_SUPPORTED|Error 804\b",
+        "the driver is too old for the CUDA version of the engine or image, and forward compatibility needs a "
+        "data-centre "
+        "card: upgrade the driver, or use a build of an older CUDA",
         check="N02",
     ),
     Cause(
         "driver-mismatch-cuda",
         r"system has unsupported display driver / cuda driver combination|Error 803\b"
         r"|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
-        _REBOOT,
+        "the libcuda that the process loads is not the loaded driver's: in a container drop the image's CUDA compat "
+        "libraries (LD_LIBRARY_PATH, /usr/local/cuda/compat); else reboot after the driver's upgrade",
         check="N02",
     ),
     Cause(
         "fabric-not-ready",
-        r"system not yet initialized|Error 802\b|CUDA_ERROR_SYSTEM_NOT_READY",
+        r"system not yet initialized|fabricmanager.{0,100}(?:[Ff]ail|[Ee]rror)|Error 802\b|CUDA_ERROR_SYSTEM_NOT_READY",
         "the NVLink fabric is not ready: start nvidia-fabricmanager of the driver's version",
     ),
     Cause(
@@ -116,8 +131,39 @@ DRIVER = (
     Cause(
         "no-cards",
         r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|Found no NVIDIA driver",
-        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the unit's devices",
+        "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the devices of the unit or "
+        "container; "
+        "after a boot, it started before the driver: load nvidia_uvm and restart it",
         check="N01",
+    ),
+    Cause(
+        "libcuda-stub",
+        r"CUDA driver is a stub library|Error 34\b",
+        "the process loads the toolkit's stub of libcuda: remove the folder `stubs` from LD_LIBRARY_PATH",
+    ),
+    Cause(
+        "cuda-initialisation",
+        r"CUDA error: initialization error|Error 3: initialization error|cuInit.{0,40}failed"
+        r"|CUDA_ERROR_NOT_INITIALIZED",
+        "CUDA does not start in this process: the container lacks /dev/nvidia-uvm, or the process was forked after "
+        "CUDA "
+        "had started (VLLM_WORKER_MULTIPROC_METHOD=spawn)",
+        check="N03",
+    ),
+    Cause(
+        "cards-not-shared",
+        r"CUDA error: (?:operation not supported|mapping of buffer object failed|peer access)"
+        r"|cudaIpc\w+.{0,80}(?:fail|error)"
+        r"|CUDA_ERROR_NOT_SUPPORTED|cuMem\w+.{0,60}operation not supported",
+        "cards or processes cannot share memory, as in WSL, virtual machines and some containers: set "
+        "disable_custom_all_reduce, NCCL_P2P_DISABLE=1 and NCCL_CUMEM_ENABLE=0",
+    ),
+    Cause(
+        "launch-sizes",
+        r"CUDA error: invalid (?:configuration argument|argument|value|resource handle)|CUDA_ERROR_INVALID_VALUE",
+        "a kernel was called with sizes or addresses that it does not take, a fault of the engine with these "
+        "options: use "
+        "another attention or moe backend, smaller batches, or another version",
     ),
     Cause(
         "invalid-device",
@@ -132,6 +178,13 @@ DRIVER = (
     ),
 )
 
+DRAFTING_FAULT = Cause(
+    "illegal-memory-access-drafting",
+    r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|device-side assert triggered",
+    f"{_WRONG_ADDRESS}, while speculative decoding is on, where such faults are most frequent: turn it off, or use "
+    f"another version of the engine; else {_INSPECT_CARD}",
+    context=DRAFTING,
+)
 CARD_FAULTS = (
     Cause(
         "custom-all-reduce",
@@ -141,14 +194,69 @@ CARD_FAULTS = (
     ),
     Cause(
         "not-for-this-card",
-        r"only supports? (Hopper|Blackwell|SM ?\d+)|[Ff]eature .{0,200} not supported on \.target|Invalid thread config"
-        r"|No \w+ MoE backend supports|requires? (at least )?compute capability \d|not supported on this (GPU|device)",
-        "a kernel does not exist for these cards or this quantisation: use another backend or variant",
+        r"only supports? (?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on "
+        r"\.target"
+        r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA "
+        r")?compute "
+        r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
+        r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
+        r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
+        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:(?:SM|sm_?) ?\d|Hopper|Blackwell)|[Cc]utlass\S*.{0,80}(?:Error"
+        r"|[Ff]ail)|Error Internal"
+        r"|cutlass FP\d"
+        r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel "
+        r".{0,40}(?:found|available)",
+        "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
+        "(attention_backend, moe_backend), or a variant of the model in another quantisation",
+        names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
+    ),
+    Cause(
+        "deep-gemm",
+        r"[Dd]eep_?[Gg][Ee][Mm][Mm].{0,200}(?:not available|outdated|not installed|[Ff]ail|[Aa]ssert|[Ee]rror)"
+        r"|(?:[Aa]ssertion|[Ee]rror).{0,200}deep_?gemm",
+        "DeepGEMM does not fit these cards or is missing: VLLM_USE_DEEP_GEMM=0 and VLLM_MOE_USE_DEEP_GEMM=0 turn it "
+        "off",
+    ),
+    Cause(
+        "nvshmem",
+        r"[Nn][Vv][Ss][Hh][Mm][Ee][Mm].{0,200}(?:[Ff]ail|[Ee]rror|not|abort)|DeepEP (?:kernels not found|error"
+        r"|timeout)",
+        "NVSHMEM or DeepEP does not start: check InfiniBand (GDRCopy, IBGDA), or use another all2all_backend",
     ),
     Cause(
         "cublas-version",
-        r"CUBLAS_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)",
-        "cuBLAS refuses the call, usually another version than torch was built with: unset LD_LIBRARY_PATH, redeploy",
+        r"CUBLAS_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH|EXECUTION_FAILED|INTERNAL_ERROR)"
+        r"|Could not load library libcudnn|CUDNN_STATUS_(?:SUBLIBRARY|VERSION)",
+        "cuBLAS or cuDNN refuses the call, usually since another version than torch's is loaded: unset "
+        "LD_LIBRARY_PATH, and install the versions that torch pins",
+    ),
+    Cause(
+        "cublas-memory",
+        r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED",
+        _FREE_CARD_MEMORY + "; else the libraries' versions do not fit the driver",
+    ),
+    Cause(
+        "rocm-card",
+        r"One of GPU archs of .{0,60}is invalid|hipErrorNoBinaryForGpu|invalid device function|TensileLibrary"
+        r"|rocBLAS error",
+        "the ROCm libraries have no kernels for this AMD card: hide it (HIP_VISIBLE_DEVICES), turn AITER off "
+        "(VLLM_ROCM_USE_AITER=0), or use a build for its architecture",
+        names=r"(gfx\d+\w*)",
+    ),
+    Cause(
+        "torch-allocator",
+        r"INTERNAL ASSERT FAILED at .{0,120}(?:CUDACachingAllocator|CUDAAllocator)|NVML_SUCCESS == r",
+        "torch's memory allocator failed, most often since the card's memory is full, else since NVML does not "
+        "answer in the "
+        "container: lower the memory that the engine takes, and check `nvidia-smi` inside it",
+    ),
+    Cause(
+        "rocm-access",
+        r"No HIP GPUs are available|no ROCm-capable device is detected|Unable to open /dev/kfd"
+        r"|/dev/kfd.{0,60}(?:denied|failed)"
+        r"|HSA_STATUS_ERROR_OUT_OF_RESOURCES|hsa_init.{0,20}[Ff]ailed",
+        "no AMD card is open to the process: add its user to the groups render and video, and pass /dev/kfd and "
+        "/dev/dri into the container",
     ),
     Cause(
         "ecc",
@@ -158,8 +266,9 @@ CARD_FAULTS = (
     ),
     Cause(
         "no-kernel-image-is-available-for-execution-on-the",
-        r"no kernel image is available for execution on the device",
-        "the build has no machine code for these cards: lock one that does",
+        r"no kernel image is available for execution on the device|no device code compatible with CUDA arch"
+        r"|CUDA_ERROR_NO_BINARY_FOR_GPU",
+        "the build has no machine code for these cards: use one that is built for their compute capability",
     ),
     Cause(
         "kernel-image-invalid",
@@ -173,15 +282,26 @@ CARD_FAULTS = (
         "the build's CUDA version is newer than the driver: upgrade the driver",
         check="N02",
     ),
+    DRAFTING_FAULT,
     Cause(
         "illegal-memory-access",
-        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS",
-        "a kernel of the engine read or wrote a wrong address: an engine bug or a faulty card; " + _INSPECT_CARD,
+        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU"
+        r"|cudaErrorIllegalAddress\b(?!' in)",
+        f"{_WRONG_ADDRESS}: change the engine's version, turn off speculative decoding and the newest options; else "
+        f"a faulty card: {_INSPECT_CARD}",
+    ),
+    Cause(
+        "index-out-of-range",
+        r"Assertion `.{0,100}(?:srcIndex|srcSelectDimSize|index out of bounds|idx_dim|ind >=0|t >= 0)",
+        "a kernel got an index out of range: token ids beyond the vocabulary (tokenizer, added tokens or draft model "
+        "of another model), positions above the model's length, or a fault of speculative decoding: turn that off "
+        "first",
     ),
     Cause(
         "device-assert",
         r"device-side assert triggered",
-        "an input was out of range for a kernel, often token ids or positions above the model's limits",
+        "a kernel got an input out of range: token ids beyond the vocabulary, positions above the model's length, or a "
+        "fault of speculative decoding: turn that off first; the line above with `Assertion` has the condition",
     ),
     Cause(
         "launch-failure",
@@ -203,141 +323,23 @@ CARD_FAULTS = (
         "cuda-other",
         r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]+|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]+",
         "CUDA refused or failed a call: the message names it; " + _INSPECT_CARD,
-    ),
-)
-
-BUILDS = (
-    Cause(
-        "libcudart",
-        r"lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
-        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
-        "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
-    ),
-    Cause(
-        "glibc",
-        r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
-        "the engine was built for a newer distribution: build it on this one",
-    ),
-    Cause(
-        "missing-library",
-        r"cannot open shared object file: No such file or directory",
-        "a library is missing: redeploy, which restores the environment",
-    ),
-    Cause(
-        "undefined-symbol",
-        r"undefined symbol: ",
-        "two packages of the environment do not fit together, usually torch and an extension: "
-        "redeploy the locked environment",
-    ),
-    Cause(
-        "flashinfer-version",
-        r"flashinfer-(cubin|jit-cache|python)?.{0,200}version.{0,200}does not match",
-        "flashinfer's packages have different versions: lock the same version of flashinfer-python "
-        "and flashinfer-cubin",
-    ),
-    Cause(
-        "triton-shared-memory",
-        r"OutOfResources: out of resource: shared memory|Required: \d+, Hardware limit: \d+",
-        "a Triton kernel needs more shared memory than this compute capability has: use another "
-        "attention backend or a smaller block size",
-    ),
-    Cause(
-        "triton-registers",
-        r"OutOfResources: out of resource|PassManager::run failed",
-        "Triton cannot compile a kernel for this card: use another attention backend",
-    ),
-    Cause(
-        "nvcc-host-compiler",
-        r"unsupported GNU version|-- unsupported (clang|Microsoft Visual Studio|GNU) version",
-        "nvcc does not support this gcc: use the host compiler that the CUDA toolkit names",
-        check="K01",
-    ),
-    Cause(
-        "nvcc-architecture",
-        r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|Value 'sm_\d+a?' is not defined",
-        "the CUDA toolkit is too old for these cards: use one that knows their compute capability",
-        check="K01",
-    ),
-    Cause(
-        "nvcc-glibc",
-        r"exception specification is incompatible|math_functions\.h.{0,200}rsqrt|rsqrt.{0,200}noexcept",
-        "nvcc's headers conflict with this glibc: use a newer CUDA toolkit",
-        check="K01",
-    ),
-    Cause(
-        "nvcc-missing",
-        r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
-        r"such file or directory: '[^']*nvcc'",
-        "a kernel has to be compiled and nvcc is missing: redeploy, which installs the toolkit",
-        check="K01",
-    ),
-    Cause(
-        "headers-missing",
-        r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
-        "a kernel cannot be compiled because a header is missing: redeploy",
-        check="K01",
-    ),
-    Cause(
-        "ninja",
-        r"No such file or directory: 'ninja'|Ninja is required to load C\+\+ extensions",
-        "its environment's programs are not on PATH: redeploy, which rewrites the unit",
-    ),
-    Cause(
-        "c-compiler",
-        r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
-        "the kernel compiler finds no gcc: redeploy, which installs it",
-    ),
-    Cause(
-        "extension-build",
-        r"Error building extension '|ninja: build stopped|Ninja build failed|nvcc fatal",
-        "a kernel could not be compiled at run time: the compiler's own message stands above",
-        check="K01",
-    ),
-    Cause(
-        "torch-architecture",
-        r"is not compatible with the current PyTorch installation",
-        "its torch has no machine code for these cards",
-    ),
-)
-
-MODEL_FILES = (
-    Cause(
-        "safetensors",
-        r"SafetensorError|HeaderTooLarge|InvalidHeaderDeserialization|MetadataIncompleteBuffer",
-        "a weights file is truncated or damaged",
-        check="W06",
-    ),
-    Cause(
-        "unknown-model-type",
-        r"model type `?\w+`? but Transformers does not recognize this architecture|Model "
-        r"architectures \[.{0,200}\] (are|is) not supported|not supported by transformers version",
-        "the engine is older than the model: use a newer engine",
-    ),
-    Cause(
-        "remote-code",
-        r"trust_remote_code=True|--trust-remote-code",
-        "the model needs code of its repository: serve it with trust_remote_code, after reading that code",
-    ),
-    Cause(
-        "gated",
-        r"Access to model .{0,200} is restricted|GatedRepoError|401 Client Error|403 Client Error"
-        r"|RepositoryNotFoundError",
-        "the hub refuses the model: it is gated or private, or the token is missing",
-    ),
-    Cause(
-        "hub-offline",
-        r"couldn't connect to '?https://huggingface\.co|OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE",
-        "the engine wants a file that was not fetched: add it to the model's files and redeploy",
-        check="W06",
+        broad=True,
+        names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",
     ),
 )
 
 PROCESSES = (
     Cause(
-        "assertion",
-        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
-        "a program stopped at its own assertion: an engine bug, or unsupported options; search for the line",
+        "cuda-fork",
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "a process uses CUDA before it starts its workers: set VLLM_WORKER_MULTIPROC_METHOD=spawn",
+    ),
+    Cause(
+        "aborted",
+        r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b"
+        r"|terminate called",
+        "the program stopped itself: the lines before it have the reason",
+        general=True,
     ),
     Cause(
         "no-such-user",
@@ -346,24 +348,50 @@ PROCESSES = (
     ),
     Cause(
         "port-taken",
-        r"[Aa]ddress already in use|\[Errno 98\]|couldn't bind (HTTP )?(server )?socket|bind: Address already in use",
+        r"[Aa]ddress already in use|\[Errno 98\]|EADDRINUSE|couldn't bind (HTTP )?(server )?socket"
+        r"|couldn't start HTTP listener|port is already allocated|failed to bind host port|Could not find open port",
         "another program uses its port: see `ss -ltnp`",
+        names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]+', (\d+)\)",
     ),
     Cause(
         "permission",
-        r"Permission denied: '|\[Errno 13\]|Operation not permitted: '|\[Errno 1\] ",
-        "the sandbox or file permissions forbid it: see the path in the line",
+        r"[Pp]ermission denied|\[Errno 13\]|Operation not permitted|\[Errno 1\] ",
+        "the sandbox or file permissions forbid it: give the engine's user access to the path in the line",
+        names=r"denied: [`'\"]([^`'\"]{1,80})|'([^']{1,80})'|(/[\w./-]{2,80})",
     ),
     Cause(
         "illegal-instruction",
-        r"Illegal instruction|signal SIGILL",
+        r"Illegal instruction|signal SIGILL|status=4/ILL"
+        r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-4|132)\b",
         "the build uses instructions that this CPU lacks: build it on this host",
     ),
     Cause(
         "segfault",
-        r"Segmentation fault|signal SIGSEGV|segfault at",
+        r"Segmentation fault|SIGSEGV|segfault at|status=11/SEGV"
+        r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-11|139)\b",
         "the engine crashed: an engine bug, or damaged libraries; a core dump may help its developers",
+        broad=True,
+    ),
+    Cause(
+        "assertion",
+        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
+        "a program stopped at its own assertion, a fault of this build or options that it does not support: use "
+        "another build, "
+        "drop the newest options, and search for the line",
+        broad=True,
+        names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),
 )
 
-COMMON_CAUSES = (*MEMORY, *DRIVER, *CARD_FAULTS, *BUILDS, *MODEL_FILES, *PROCESSES)
+COMMON_CAUSES = (
+    *MEMORY,
+    *CONTAINERS,
+    *DRIVER,
+    *CARD_FAULTS,
+    *BUILDS,
+    *MODEL_FILES,
+    *TRANSPORT,
+    *PROCESSES,
+    *PACKAGES,
+)
+"""Specific ones; each engine's table has its own before them, and FORMS after all."""

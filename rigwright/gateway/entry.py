@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rigwright.addresses import Cidr, CorsOrigin, HostName, TcpPort
-from rigwright.gateway.types import ListenAddress, ServedName, Sticky
+from rigwright.addresses import Cidr, HostName, TcpPort
+from rigwright.gateway.types import CorsOrigin, ListenAddress, ServedName, Sticky
 from rigwright.problems import Written
 from rigwright.types import Name
 
@@ -125,7 +125,10 @@ class Gateway(Written):
     )
     origins: tuple[CorsOrigin, ...] = Field(
         default=(),
-        description="CORS origins of pages or browser extensions: `https://chat.example.org`, `chrome-extension://ID`.",
+        description="Origins that may send requests from a browser engine, as their `Origin` header has them: of pages "
+        "(`https://chat.example.org`), extensions (`chrome-extension://ID`, `moz-extension://ID`) and apps "
+        "(`app://obsidian.md`, `tauri://localhost`, `capacitor://localhost`, `vscode-webview://ID`, `file://`); "
+        "`null`, which any web page can send, only if every listener needs keys.",
     )
     scrapers: tuple[Cidr, ...] = Field(
         default=(), description="Networks allowed to read `/metrics` and `/metrics/INSTANCE`, on every listener."

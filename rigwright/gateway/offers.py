@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from rigwright.declaration.instance import Instance
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.gateway.fields import rule_names
+from rigwright.gateway.types import OPAQUE_ORIGIN
 from rigwright.problems import unknown
 
 # Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of
@@ -90,6 +91,7 @@ def refuse_gateway(
     found = {one.name: one for one in instances}
     _refuse_fields(gateway, refuse)
     _refuse_isolation(gateway, instances, refuse)
+    _refuse_opaque_origin(gateway, refuse)
     for name, model in gateway.models.items():
         _refuse_model(f"gateway.models.{name}", model, found, declared, refuse)
     names = set(_models(gateway, instances))
@@ -157,6 +159,18 @@ def _refuse_isolation(gateway: Gateway, instances: Sequence[Instance], refuse: C
                 )
         if not gateway.keyed:
             refuse(key, "no listener needs keys, so all clients would share one cache: set keys = True for one")
+
+
+def _refuse_opaque_origin(gateway: Gateway, refuse: Callable[[str, str], None]) -> None:
+    """Refuse the origin that any web page can have where it is all that a page lacks."""
+    keyless = sorted(name for name, one in gateway.listeners.items() if not one.keys)
+    if OPAQUE_ORIGIN in gateway.origins and keyless:
+        refuse(
+            "gateway.origins",
+            f"{OPAQUE_ORIGIN} is the origin of sandboxed frames and local files, which any web page can make: with it, "
+            f"every page that a client opens can send requests to {', '.join(keyless)}, where no key is needed; set "
+            f"keys = True there, or serve the page from an address and name its origin",
+        )
 
 
 def _refuse_places(

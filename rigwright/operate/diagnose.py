@@ -12,19 +12,30 @@ from typing import Literal
 from pydantic import Field
 
 from rigwright.engines import kinds
-from rigwright.engines.log import Cause, matched_lines
+from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
 from rigwright.nvidia.cards.health import RECOVERED, XID
 from rigwright.operate import kernel_messages
-from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, short
+from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
 from rigwright.operate.health import Health
-from rigwright.operate.last_error import last_error
+from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
 from rigwright.operate.together import beside, of_all
-from rigwright.problems import Frozen
+from rigwright.problems import Frozen, printable
 from rigwright.toml import parse
 
 SOURCE = Path(__file__).with_name("xids.toml")
+SPECIFIC = 70
+"""Weight of a cause that an engine's log names."""
+MILD = 55
+"""Weight of a cause that a warning or a refused request shows: the engine goes on."""
+BROAD = 45
+"""Weight of a form of message, or of a cause that a line of information shows."""
 GENERAL = 30
 """Weight of a cause that only reports that something else failed."""
+EXCEPTION = 68
+"""Weight of an exception of no known cause: all that only warnings show is less likely."""
+UNKNOWN = 25
+"""Weight of another error of no known cause."""
+LATE = 200  # lines before the end of a log in which a cause is likely to be why it ends: vLLM repeats a traceback
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
 # What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
@@ -85,19 +96,45 @@ def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Com
     for cause, numbers in found:
         if cause.harmless or (cause.last and numbers[-1] != len(filled) - 1):
             continue
-        # the nearer to the end, the likelier that it ended by it
-        late = 10 if numbers[-1] >= len(filled) - 20 else 0
-        weight = GENERAL if cause.general else 70 + late
-        command = again("check", "--only", cause.check) if cause.check else again("logs", "--instance", where)
-        yield Diagnosis(cause.id, where, cause.means, short(filled[numbers[-1]]), command, weight, len(numbers))
+        line = filled[numbers[-1]]
+        weight = _weight(cause, line) + (10 if numbers[-1] >= len(filled) - LATE and not cause.general else 0)
+        yield _diagnosis(cause, line, where, weight, again, len(numbers))
+
+
+def _weight(cause: Cause, line: str) -> int:
+    if cause.general or cause.broad:
+        return GENERAL if cause.general else BROAD
+    match = cause.regex.search(line)
+    level = severity(line[: match.start()] if match else line)
+    return BROAD if level == "information" else MILD if cause.request or level == "warning" else SPECIFIC
+
+
+def _meaning(cause: Cause, line: str) -> str:
+    name = printable(" ".join(cause.name_in(line).split()))
+    return f"{cause.means} (here: {name})" if name else cause.means
+
+
+def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
+    command = again("check", "--only", cause.check) if cause.check else again("logs", "--instance", where)
+    match = cause.regex.search(line[:LONGEST])
+    return Diagnosis(
+        cause.id, where, _meaning(cause, line), excerpt(line, match.start() if match else 0), command, weight, times
+    )
 
 
 def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Command) -> Iterator[Diagnosis]:
-    """The last error of a log that shows no known cause."""
+    """The last error of a log that shows no known cause: by its message over several lines, else as unknown."""
     number = last_error(lines, causes)
-    if number is not None:
-        means = "cause unknown; this is the last error of the log"
-        yield Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), 25)
+    if number is None:
+        return
+    for message in messages_at(lines, number):
+        cause = matching_cause([one for one in causes if not (one.harmless or one.general)], message)
+        if cause:
+            yield _diagnosis(cause, message, where, _weight(cause, message), again)
+            return
+    means = "cause unknown; this is the last error of the log"
+    weight = EXCEPTION if is_exception(lines[number]) else UNKNOWN
+    yield Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
 
 
 def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Diagnosis]:
@@ -121,7 +158,8 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
         if cause.id == "card-does-not-start" and explained:
             continue  # the missing address space is why it does not start
         command = again("check", "--only", cause.check) if cause.check else ""
-        yield Diagnosis(cause.id, "", cause.means, short(others[numbers[-1]]), command, 88, len(numbers))
+        line = others[numbers[-1]]
+        yield Diagnosis(cause.id, "", _meaning(cause, line), short(line), command, 88, len(numbers))
     for (card, code), lines_of_card in counted.items():
         yield _xid(card, code, lines_of_card, driver)
     for name, lines_of_process in killed.items():
@@ -216,8 +254,10 @@ def diagnosed(found: Evidence, causes: Mapping[str, Sequence[Cause]]) -> list[Di
         made += beside(from_log, found, causes)
         # an instance that serves may log errors of single requests; a file has the kernel's lines and the engine's
         expected = name in resting if found.inventory else not from_kernel
-        if expected and all(one.weight <= GENERAL for one in from_log):
-            made += of_unknown(lines, known, name, again)
+        if expected and all(one.weight < SPECIFIC for one in from_log):
+            unknown = list(of_unknown(lines, known, name, again))
+            # a form of message explains its own line
+            made += [one for one in unknown if one.evidence not in {other.evidence for other in from_log}]
     made.sort(key=lambda one: (-one.weight, one.where))
     first: dict[tuple[str, str], Diagnosis] = {}
     for each in made:

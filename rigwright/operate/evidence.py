@@ -70,3 +70,8 @@ class Evidence:
 def short(line: str) -> str:
     """A line as evidence has it."""
     return " ".join(line.split())[:LENGTH]
+
+
+def excerpt(line: str, start: int) -> str:
+    """A line as evidence has it, cut at its beginning if what matters begins late in it."""
+    return short(line) if start < LENGTH // 2 else f"... {short(line[start - LENGTH // 4 :])}"[:LENGTH]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Cause, faults, matching_cause
 from rigwright.engines.metrics import Metrics, read
+from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.service import PROBE_TIMEOUT, ROUTER_RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK
@@ -158,7 +158,7 @@ def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
         "names": sorted(names.all),
         "progress": sorted(names.progress),
         "busy": [name for name in (names.running, names.waiting) if name],
-        "patterns": [one.pattern for one in faults(instance.kind.causes)],
+        "patterns": [one.pattern for one in faults(instance.kind.causes) if is_lasting(one)],
     }
 
 
@@ -185,11 +185,16 @@ def health(look: Look, instance: Instance) -> Health:
     )
 
 
+def is_lasting(cause: Cause) -> bool:
+    """Whether a cause is about the instance: neither about one request nor a mere form of messages."""
+    return not (cause.harmless or cause.request or cause in FORMS)
+
+
 def errors(lines: tuple[str, ...], causes: tuple[Cause, ...]) -> tuple[str, ...]:
     """What lines betray, each once, the last first, with what helps."""
     found: dict[Cause, str] = {}
     for line in reversed(lines):
-        if (cause := matching_cause(causes, line)) and not cause.harmless and (match := re.search(cause.pattern, line)):
+        if (cause := matching_cause(causes, line)) and is_lasting(cause) and (match := cause.regex.search(line)):
             found.setdefault(cause, match[0])
     return tuple(f"{text}: {cause.text}" for cause, text in found.items())
 

@@ -79,14 +79,59 @@ CAUSES = (
     ),
     Cause(
         "gsp-firmware",
-        r"WPR2|failed to load firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
+        r"WPR2|_kgsp\w+: .{0,80}(timed out|failed)|GSP RM heartbeat timed out|Failed to boot GSP|failed to load "
+        r"firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
         r"load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
         "reinstall the driver's firmware package",
     ),
     Cause(
+        "module-missing",
+        r"Module nvidia[-_\w]* not found in directory|modprobe: FATAL: Module nvidia|could not find module nvidia"
+        r"|FATAL: Error running "
+        r"install command for nvidia",
+        "no NVIDIA module is built for the running kernel: install its headers, then `dkms autoinstall`, or reboot "
+        "into the kernel "
+        "that has it",
+        names=r"directory (/lib/modules/\S{1,60})",
+    ),
+    Cause(
+        "kernel-headers",
+        r"[Kk]ernel headers for kernel .{0,60}(cannot be found|not found)|Unable to find the kernel source tree"
+        r"|linux-headers-\S+ .{0,60}"
+        r"(not found|no installation candidate)|Please install the linux-headers",
+        "the headers of the kernel are missing, so its module cannot be built: install linux-headers of that version",
+        names=r"kernel (\d\S{1,40})|(linux-headers-\S{1,40})",
+    ),
+    Cause(
+        "module-build",
+        r"Bad return status for module build|bad exit status: \d+|DKMS: (build|install|add) .{0,40}failed|Error! "
+        r".{0,60}(build|dkms)|nvidia\S*: "
+        r"ERROR: .{0,60}build|dkms\S* (autoinstall|build).{0,80}failed|make\[\d+\]: \*\*\* .{0,80}nvidia|Compiler "
+        r"version check failed",
+        "the driver's module does not compile for this kernel: see make.log of dkms; upgrade the driver, install the "
+        "kernel's own gcc, or "
+        "boot the kernel before",
+        names=r"on kernel: (\S{1,40})|kernel (\d\S{1,40})",
+    ),
+    Cause(
+        "module-busy",
+        r"Module nvidia\w* is in use|nvidia\w* .{0,60}appears to already be loaded|rmmod: ERROR: Module nvidia",
+        "programs still use the loaded module: stop them (`fuser -v /dev/nvidia*`) or reboot",
+    ),
+    Cause(
+        "module-no-device",
+        r"could not insert 'nvidia\w*': No such device|NVRM: The NVIDIA probe routine failed|NVRM: None of the "
+        r"NVIDIA devices were initialized",
+        "the module found no card that it can start: another driver holds it, the card is too old or new for this "
+        "driver, or it does not "
+        "answer; the NVRM lines before have the reason",
+        check="N01",
+    ),
+    Cause(
         "module-signature",
-        r"Loading of (unsigned|module with unavailable key)|module verification failed|Key was "
+        r"could not insert 'nvidia\w*': (Key was rejected|Required key|Operation not permitted)|Loading of (unsigned"
+        r"|module with unavailable key)|module verification failed|Key was "
         r"rejected by service|Required key not available|PKCS#7 signature not signed with a trusted "
         r"key",
         _SECURE_BOOT,

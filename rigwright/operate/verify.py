@@ -251,7 +251,10 @@ CHECKS = (
     Check("completion", "it answers a question", prompts.CAPITAL, 30, _paris, asks_much=True),
     Check("tool-call", "it calls a tool", prompts.TOOL, 60, _tool, "tools", asks_much=True),
     Check("streaming", "it answers piece by piece", prompts.HAIKU, 60, _streamed, asks_much=True),
-    Check("streamed-tool", "it thinks and calls a tool, streamed", prompts.TOOL_STREAMED, 60, _streamed_tool, "tools"),
+    Check(
+        *("streamed-tool", "it thinks and calls a tool, streamed", prompts.TOOL_STREAMED, 60, _streamed_tool, "tools"),
+        asks_much=True,
+    ),
     Check("thinking", "it thinks before it answers", prompts.SUM, 180, _thought, "thinking", asks_much=True),
     Check("quality", "a long answer does not go in circles", prompts.ESSAY, 180, _varied, asks_much=True),
     Check(

@@ -2,6 +2,7 @@
 local protocols = require("protocols")
 local requests = require("requests")
 local settings = require("settings")
+local paths = require("paths")
 
 local answers = {}
 
@@ -59,6 +60,8 @@ local function render(status, message, more)
   if request then request.rendered = true end
   ngx.status = status
   ngx.header["Content-Type"] = "application/json"
+  -- cjson escapes slashes; messages name paths and URLs to people
+  text = text:gsub("\\/", "/")
   ngx.header["Content-Length"] = #text
   ngx.header["Retry-After"] = more.retry
   return text
@@ -71,7 +74,16 @@ function answers.fail(status, message, more)
 end
 
 function answers.unknown()
-  return answers.fail(404, "there is nothing at " .. ngx.var.uri:gsub("[^%w/._-]", "?"):sub(1, 128))
+  return answers.fail(404, paths.describe_unknown(ngx.var.uri), { code = "path_not_found" })
+end
+
+-- At the root, which some clients ask before anything else: where the gateway's API and its health are.
+function answers.root()
+  local base = paths.address()
+  local text = ('{"openai_base_url": "%s/v1", "health": "%s/health"}\n'):format(base, base)
+  ngx.header["Content-Type"] = "application/json"
+  ngx.header["Content-Length"] = #text
+  ngx.print(text)
 end
 
 function answers.unauthorized()

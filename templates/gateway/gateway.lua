@@ -5,6 +5,7 @@ local callers = require("callers")
 local connections = require("connections")
 local counts = require("counts")
 local instances = require("instances")
+local paths = require("paths")
 local requests = require("requests")
 local settings = require("settings")
 local telling = require("telling")
@@ -25,15 +26,13 @@ local SINGLE = {
   "authorization", "content-encoding", "content-length", "content-type", "expect", "host", "origin",
   "transfer-encoding", "x-api-key",
 }
-local GOTTEN = { ["/v1/models"] = true, ["/health"] = true, ["/metrics"] = true }
-local posted = {}
 
 local gateway = {
   failed = answers.failed, headers = answers.headers, page = answers.page,
   watch = function() return watching.watch() or answers.translate() end,
   log = telling.log,
   metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
-  probe = instances.probe,
+  probe = instances.probe, unknown = answers.unknown, root = answers.root,
 }
 
 -- In the process that starts the others; what goes wrong here keeps nginx from starting, and from taking these settings.
@@ -44,7 +43,7 @@ function gateway.init(path, posts, of_process)
   settings.read(path)
   callers.init()
   connections.init(of_process)
-  for _, one in ipairs(posts) do posted["/v1/" .. one] = true end
+  paths.init(posts)
 end
 
 function gateway.begin()
@@ -52,20 +51,9 @@ function gateway.begin()
   connections.begin()
 end
 
-local function method_for(path)
-  if posted[path] then return "POST" end
-  if GOTTEN[path] or path:find("^/v1/models/.") or path:find("^/metrics/[a-z0-9-]+$") then return "GET" end
-end
-
--- Whether the path was written as it is meant, but for a model's name, which may be encoded and is the router's to read.
-local function plain(path, uri)
-  if path == uri then return true end
-  return path:find("^/v1/models/[%w%%._~:@!$&'()*+,;=/-]+$") and uri:find("^/v1/models/.")
-end
-
 local function preflight(headers)
   if not headers["origin"] or not headers["access-control-request-method"] then return false end
-  ngx.header["Access-Control-Allow-Methods"] = "GET, POST"
+  ngx.header["Access-Control-Allow-Methods"] = "GET, HEAD, POST"
   -- none reaches an engine but those that the configuration names
   ngx.header["Access-Control-Allow-Headers"] = headers["access-control-request-headers"]
   ngx.header["Access-Control-Max-Age"] = "600"
@@ -102,7 +90,7 @@ function gateway.check()
   local target = var.request:match("^%u+ (/[^ ]*) HTTP/1%.[01]$")
   if not target then return fail(400, "ask with HTTP/1.1, and a path that begins with a slash") end
   local path, uri = target:match("^[^?]*"), var.uri
-  if not plain(path, uri) then return fail(400, "write the path plainly: without %, dots or a fragment") end
+  if not paths.is_plain(path, uri) then return fail(400, "write the path plainly: without %, dots or a fragment") end
   if connections.is_over(request.client) then
     return fail(429, "too many requests of your address are under way", { retry = SOON })
   end
@@ -114,17 +102,19 @@ function gateway.check()
   if not meant(var.server_name, var.http_host and var.host) then
     return fail(421, "this is not called so: the name would have to be declared", { code = "host" })
   end
-  local wanted = method_for(path)
-  if not wanted then return answers.unknown() end
   local origin = headers["origin"]
   if origin and not settings.origins[origin] then
     -- a page that may not ask must not be served either: it could not read the answer, but would have it made
-    return fail(403, "pages of this origin may not ask here; it would have to be declared", { code = "origin" })
+    local shown = origin:gsub("[^%w+.:/_~%[%]-]", "?"):sub(1, 128)
+    return fail(403, "the origin " .. shown .. " is not declared in gateway.origins", { code = "origin" })
   end
   local method = ngx.req.get_method()
+  -- of a path that is not open, too: a browser shows a page no other answer than that to the request that follows
   if method == "OPTIONS" and preflight(headers) then return ngx.exit(204) end
-  if method ~= wanted then
-    ngx.header["Allow"] = wanted
+  local wanted = paths.method(path)
+  if not wanted then return answers.unknown() end
+  if method ~= wanted and not (method == "HEAD" and wanted == "GET") then
+    ngx.header["Allow"] = wanted == "GET" and "GET, HEAD" or wanted
     return fail(405, "this path takes " .. wanted)
   end
   -- an engine that agrees would have a tunnel, through which nobody looks
@@ -205,10 +195,6 @@ function gateway.again()
   counts.count("retries " .. request.instance)
   request.instance = nil
   return place(request)
-end
-
-function gateway.unknown()
-  return answers.unknown()
 end
 
 -- What fails in Lua is said at the level that passes nginx's log: below that any client can have a line written.

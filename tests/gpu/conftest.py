@@ -13,7 +13,11 @@ from lab.machine import Unsupported
 from roles.survey import Unreachable
 from tests.gpu import machine as machines
 from tests.gpu.machine import INVENTORY, Machine
+from tests.gpu.preflight import lacking
 from tests.hosts.support import Run, deploy
+
+# instances' units; those of the gateway and others have an underscore
+SERVING = "systemctl list-units --plain --no-legend --state=active,activating 'rigwright-*.service' | cut -d' ' -f1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,11 +26,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bundle",
         type=Path,
-        help="for no network: what `rigwright bundle` made of inventory/metal.py, with a gateway",
+        help="for no network: what `.venv/bin/python -m tests.gpu.bundle FOLDER` has made where there is one",
+    )
+    parser.addoption(
+        "--vllm", type=Path, help="what `.venv/bin/python -m tests.gpu.vllm FOLDER` has made; none without"
     )
     parser.addoption("--also-build-for", default="", help="more compute capabilities, such as 7.5,8.6,12.0")
     parser.addoption("--leave-up", action="store_true", help="leave the throwaway host up, for `rig bench`")
     parser.addoption("--release", default="debian-12", help="what the throwaway host runs")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Name all that this machine lacks before a test begins."""
+    option = session.config.getoption
+    if not session.items or option("--host") or option("collectonly"):
+        return
+    if missing := lacking(option("--release"), option("--bundle"), option("--vllm")):
+        pytest.exit("\n".join(("this machine lacks:", *missing)), 2)
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +57,8 @@ def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
         found = machines.reach(address) if address else machines.boot(lab, pytestconfig.getoption("--release"))
         # its bundle has packages of the gateway that some tests put before other instances
         found.describe(also_build_for=more, gateway=machines.GATEWAY)
-        bundle = given or machines.make_bundle(found, tmp_path_factory.mktemp("bundle"))
+        bundle = given or machines.make_bundle(found.system, tmp_path_factory.mktemp("bundle"))
+        machines.add_model(bundle)
         found.describe(also_build_for=more, bundle=str(bundle))
         yield found
         found.run(f"rm -rf {machines.SCRATCH}")
@@ -59,9 +76,22 @@ def first(machine: Machine) -> Run:
     return deploy(INVENTORY)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def deployed(machine: Machine, first: Run) -> Machine:
-    """The machine once it is the rig."""
-    if first.status:
-        pytest.fail(f"the deploy failed: {first.said[-4000:]}")
+    """The machine as inventory/metal.py declares it, whatever tests of other modules have left."""
+    done = deploy(INVENTORY) if first.status == 0 else first
+    if done.status:
+        pytest.fail(f"the deploy failed: {done.said[-4000:]}")
     return machine
+
+
+@pytest.fixture(scope="module")
+def idle_cards() -> Iterator[None]:
+    """This machine's cards without instances of the rig that other tests, or an earlier run, have left up."""
+    lab = Lab("metal")
+    serving = [(host, unit) for host in (lab.hosts if lab.exists else []) for unit in host.run(SERVING).split()]
+    for host, unit in serving:
+        host.run(f"systemctl stop {unit}")
+    yield
+    for host, unit in serving:
+        host.run(f"systemctl reset-failed {unit} 2>/dev/null; systemctl start {unit}")

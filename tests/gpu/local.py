@@ -13,43 +13,50 @@ from checks.survey.carry import COMMAND, answers, asked, program
 from checks.survey.section import Scene
 from checks.survey.sections import SECTIONS
 from checks.survey.taken import Survey
-from rigwright import inventory
-from rigwright.declaration.catalog import Card
 from rigwright.declaration.rig import Rig
 from rigwright.host.desired import Desired
-from rigwright.inventory import ROOT
+from rigwright.inventory import HostGroup, hosts
 from rigwright.nvidia.cards.smi import bus_address
-from tests.unit.samples import rig
 
 Desire = Callable[[list[str]], Desired]
 FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"
 
 
-class Target:
-    """What pyinfra has of a host."""
+class LocalTarget:
+    """This machine as one of pyinfra's hosts, for checks that read its data alone."""
 
-    def __init__(self) -> None:
-        self.data: dict[str, object] = {}
+    def __init__(self, data: dict[str, object]) -> None:
+        self.data = data
 
 
-def this_machine() -> Rig:
-    """The rig that this machine is, by its own account."""
+def declare_this_machine() -> HostGroup:
+    """An inventory's group: this machine with the cards that nvidia-smi lists.
+
+    Raises:
+        subprocess.CalledProcessError: nvidia-smi fails.
+        SystemExit: the declaration is refused.
+    """
     command = ["timeout", "20", "nvidia-smi", FIELDS, "--format=csv,noheader,nounits"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = sorted(([field.strip() for field in line.split(",", 4)] for line in said.splitlines()), key=_address)
-    cards = tuple(
+    cards = [
         # device and vendor: 0x233510DE
-        Card(name=name, pci_ids=(f"{number[6:]}:{number[2:6]}".lower(),), capability=capability, vram_mib=int(mib))
+        {
+            "name": name,
+            "pci_ids": [f"{number[6:]}:{number[2:6]}".lower()],
+            "capability": capability,
+            "vram_mib": int(mib),
+        }
         for _, number, capability, mib, name in rows
-    )
-    return rig(cards=cards, inventory=str(ROOT / "inventory" / "metal.py"))
+    ]
+    return hosts({"local": {"ssh_hostname": "localhost", "driver": {"managed": False}, "cards": cards}})
 
 
 def _address(row: list[str]) -> str:
     return bus_address(row[0])
 
 
-def surveyed(_target: object, own: Rig, probe: str, desired: Desire, *, deep: bool) -> Survey:
+def surveyed(_target: object, own: Rig, probe: str, desired: Desire, *, deep: bool, **_: object) -> Survey:
     """This machine's survey, by the program that hosts are sent."""
     found = subprocess.run(["sh", "-c", probe], capture_output=True, text=True, check=True).stdout
     questions = program(asked(Scene(own, desired(found.splitlines()), deep), SECTIONS)).encode()
@@ -57,9 +64,8 @@ def surveyed(_target: object, own: Rig, probe: str, desired: Desire, *, deep: bo
     return Survey(answers(done.stdout))
 
 
-made = this_machine()
+((_name, _data),) = declare_this_machine()
 take.take = surveyed
-backend.load = lambda _inventory, _limit: (None, {"local": Target()})
+backend.load = lambda _inventory, _limit: (None, {_name: LocalTarget(_data)})
 backend.reach = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: testinfra.get_host("local://")
-inventory.load = lambda _data: made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from lab import tiny_model
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from rigwright.inventory import ROOT
+from rigwright.supply.bundle import INDEX
 from rigwright.survey.findings import Survey
 from roles import survey
 
@@ -115,12 +117,38 @@ def reach(address: str) -> Machine:
     return machine
 
 
-def make_bundle(machine: Machine, folder: Path) -> Path:
-    """Everything that the machine needs from outside, with the model, which has no address."""
+def check_here(*words: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    """Run checks on this machine itself, with its own cards.
+
+    Args:
+        *words: Files of checks, and pytest's options.
+        path: PATH of what runs.
+    """
+    options = ["-p", "tests.gpu.local", "-c", str(ROOT / "checks/pytest.ini"), "--inventory=here", "-v", *words]
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PATH": path})
+
+
+def make_bundle(system: str, folder: Path) -> Path:
+    """Everything that a described machine of a system needs from outside, with the model, which has no address."""
     models = folder / "models"
     models.mkdir(parents=True)
     tiny_model.write(models / MODEL, size=tiny_model.HEAVY)
     made = folder / "bundle"
-    command = [sys.executable, "-m", "cli", "bundle", str(INVENTORY), "--system", machine.system]
+    command = [sys.executable, "-m", "cli", "bundle", str(INVENTORY), "--system", system]
     subprocess.run([*command, "--output", str(made), "--from-dir", str(models)], check=True, cwd=ROOT)
     return made
+
+
+def model_paths(bundle: Path) -> list[Path]:
+    """Where a bundle has the model, or should."""
+    files = json.loads((bundle / INDEX).read_text())["files"]
+    return [bundle / one["path"] for one in files if Path(one["path"]).name == MODEL]
+
+
+def add_model(bundle: Path) -> None:
+    """Write the model into a bundle that has come without it: made anew, it has the same bytes."""
+    for path in model_paths(bundle):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            tiny_model.write(path, size=tiny_model.HEAVY)

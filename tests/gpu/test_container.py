@@ -50,7 +50,9 @@ class Offline(Box):
 
 
 @pytest.fixture(scope="module")
-def box(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Offline, Machine]]:
+def box(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, idle_cards: None
+) -> Iterator[tuple[Offline, Machine]]:
     """A throwaway host with this machine's cards, podman and no way out."""
     if pytestconfig.getoption("--host"):
         pytest.skip("a container is shown on a throwaway host alone: its image comes from a registry that the test is")

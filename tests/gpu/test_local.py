@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from rigwright.inventory import ROOT
 from rigwright.nvidia.cards import topology
-from tests.gpu.machine import Machine
+from tests.gpu.machine import Machine, check_here
 
 FILES = ("driver", "modules", "packages", "cards")
 # What has to hold wherever there is a card, whoever has installed its driver
@@ -28,9 +27,7 @@ def here(machine: Machine) -> None:
 
 
 def test_the_drivers_checks_hold_here(here: None) -> None:
-    files = [str(ROOT / f"checks/test_nvidia_{name}.py") for name in FILES]
-    words = ["-p", "tests.gpu.local", "-c", str(ROOT / "checks/pytest.ini"), "--inventory=here", "-v", *files]
-    done = subprocess.run([sys.executable, "-m", "pytest", *words], capture_output=True, text=True, cwd=ROOT)
+    done = check_here(*(str(ROOT / f"checks/test_nvidia_{name}.py") for name in FILES))
     print(done.stdout)
     found = dict(
         reversed(row) for row in re.findall(r"^ *(ok|FAIL|skip) +\S+ +(N[0-9]{2}) ", done.stdout, re.MULTILINE)

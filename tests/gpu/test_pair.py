@@ -59,14 +59,14 @@ def pair(machine: Machine) -> Machine:
 
 
 @pytest.fixture(scope="module")
-def declare(pair: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Declare]:
+def declare(pair: Machine, deployed: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Declare]:
     """Writes the machine's inventory with other instances, in a folder with a catalogue of its own."""
-    yield declaring(pair, tmp_path_factory.mktemp("pair"), CATALOG)
+    yield declaring(deployed, tmp_path_factory.mktemp("pair"), CATALOG)
     # other tests have the machine as inventory/metal.py says
     assert deploy(INVENTORY).status == 0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def each(pair: Machine, declare: Declare) -> Path:
     """An instance a card, both behind one name."""
     inventory = declare(EACH, {"both": ["left", "right"]})

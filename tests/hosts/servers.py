@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import re
 import ssl
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -96,6 +98,22 @@ class Mirror(ThreadingHTTPServer):
     def url(self) -> str:
         """Where it listens."""
         return f"{self.scheme}://{self.server_address[0]}:{self.server_address[1]}"
+
+
+@contextlib.contextmanager
+def internet_server(have: Callable[[str], bytes | None]) -> Iterator[Mirror]:
+    """A stand-in for a server of the internet: it has a public address, which throwaway hosts reach by default route.
+
+    The address is one of AS112's (RFC 7535), which nothing is served from but empty zones of DNS.
+    """
+    address = f"192.31.196.{os.getpid() % 250 + 2}"
+    subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+    try:
+        with Mirror(address, have) as server:
+            yield server
+            server.shutdown()
+    finally:
+        subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=True)
 
 
 class _MirrorHandler(BaseHTTPRequestHandler):

@@ -11,6 +11,7 @@ from lab.labs import Lab
 from lab.shelf import MODEL
 from lab.tiny_model import ANSWER
 from tests.hosts.conftest import Boot
+from tests.hosts.servers import folder, internet_server
 from tests.hosts.support import api_key, check, served
 from tests.hosts.test_init import init
 
@@ -21,9 +22,10 @@ pytestmark = [pytest.mark.all_only, pytest.mark.parametrize("release", ["debian-
 def test_a_box_is_served_from_one_command(lab: Lab, boot: Boot, engine_layer: str, tmp_path: Path) -> None:
     host = boot(engine_layer)
     (tmp_path / "catalog").mkdir()
-    asked = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{lab.shelf_url}/{MODEL}"]\n'
-    (tmp_path / "catalog/box.toml").write_text(asked)
-    done = init(host, tmp_path, "--name", "box", "--variant", "llamacpp/demo", "--serve")
+    with internet_server(folder(lab.shelf)) as server:
+        weight = f'[inputs.tiny-rig]\nkind = "weight"\nversion = "1"\nsources = ["{server.url}/{MODEL}"]\n'
+        (tmp_path / "catalog/box.toml").write_text(weight)
+        done = init(host, tmp_path, "--name", "box", "--variant", "llamacpp/demo", "--serve")
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-6000:]
     assert [line for line in done.stdout.splitlines() if line.startswith("==> rigwright ")] == [

@@ -43,16 +43,13 @@ slots = 4
 flags.threads = "1"
 flags.json-schema = "{{"
 
-[variants."llamacpp/slow-agents"]
+[variants."llamacpp/slow-empty"]
 engine = "llama.cpp"
 model = "{SLOW}"
 context = 8192
 slots = 4
 flags.threads = "1"
-
-[variants."llamacpp/slow-agents".purpose]
-workloads = ["agents"]
-why = "it is said to call tools, which the model cannot"
+flags.grammar = 'root ::= ""'
 
 [variants."llamacpp/broken"]
 engine = "llama.cpp"
@@ -192,9 +189,9 @@ def test_a_variant_that_answers_wrongly_gives_way_to_the_old_one(box: Box) -> No
     before = inventory.read_text()
     start = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))
     start -= float(box.host.run("systemctl show --value --property=InactiveExitTimestampMonotonic rigwright-chat"))
-    done = rigwright("switch", str(inventory), "chat", "llamacpp/slow-agents")
+    done = rigwright("switch", str(inventory), "chat", "llamacpp/slow-empty")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "llamacpp/slow-agents fails: it thinks and calls a tool, streamed" in done.stderr
+    assert "llamacpp/slow-empty fails: it answers a question" in done.stderr
     assert "chat serves llamacpp/slow again" in done.stderr
     assert (inventory.read_text(), serves(box)) == (before, "llamacpp/slow")
     again = float(box.host.run("systemctl show --value --property=ActiveEnterTimestampMonotonic rigwright-chat"))

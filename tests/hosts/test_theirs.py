@@ -28,16 +28,13 @@ Restart=always
 [Install]
 WantedBy=multi-user.target
 """
-# What is made for agents has to call tools, and the model knows none
-AGENTS = """
-[variants."llamacpp/agents"]
+# A grammar that allows no word
+EMPTY = """
+[variants."llamacpp/empty"]
 engine = "llama.cpp"
 model = "tiny-rig"
 context = 4096
-
-[variants."llamacpp/agents".purpose]
-workloads = ["agents"]
-why = "it is said to call tools"
+flags.grammar = 'root ::= ""'
 """
 NEW = {"variant": "llamacpp/demo", "port": PORT}
 RECORD = "/var/lib/rigwright/theirs/vllm.service"
@@ -72,7 +69,7 @@ def is_(host: Host, unit: str = "vllm") -> tuple[str, str]:
 
 def declared(folder: Path, lab: Lab, host: Host, variant: str = "llamacpp/demo") -> Path:
     (folder / "catalog").mkdir(parents=True, exist_ok=True)
-    (folder / "catalog" / "mine.toml").write_text(CATALOG + AGENTS)
+    (folder / "catalog" / "mine.toml").write_text(CATALOG + EMPTY)
     instances = {**CHAT, "code": {**NEW, "variant": variant}}
     allow = ["flags.grammar-file"] if variant == "llamacpp/bad" else []
     return write_inventory(folder, lab, host, instances=instances, allow=allow)
@@ -121,11 +118,11 @@ def test_what_does_not_serve_gives_way_to_what_was_there(lab: Lab, host: Host, t
 
 
 def test_one_that_answers_wrongly_gives_way_too(lab: Lab, host: Host, tmp_path: Path) -> None:
-    inventory = declared(tmp_path, lab, host, "llamacpp/agents")
+    inventory = declared(tmp_path, lab, host, "llamacpp/empty")
     before = host.run("readlink /etc/rigwright/current")
     done = rigwright("switch", str(inventory), "code", "--from", "vllm.service", "--yes")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "llamacpp/agents fails: it thinks and calls a tool, streamed" in done.stderr
+    assert "llamacpp/empty fails: it answers a question" in done.stderr
     assert "vllm.service is back" in done.stderr
     until(lambda: theirs(host), "an answer of theirs")
     assert is_(host) == ("active", "enabled")

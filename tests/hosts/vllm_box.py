@@ -108,12 +108,12 @@ def ground(lab: Lab) -> Iterator[Ground]:
         pytest.skip(f"{interpreter} is here alone, and vLLM is locked for CPython {conda.WANTED}")
     folder = lab.shelf / MODEL
     vllm_model.write(folder, vllm_model.Size(max_position_embeddings=POSITIONS))
-    weights = tuple(_row(path) for path in sorted(folder.iterdir()))
+    weights = tuple(weight_row(path) for path in sorted(folder.iterdir()))
     with Source(lab.gateway, vllm_cpu_kept.channel(interpreter), interpreter) as source:
         yield Ground(lab, source, source.packages(vllm_cpu.rows()), weights)
 
 
-def _row(path: Path) -> Artefact:
+def weight_row(path: Path) -> Artefact:
     content = path.read_bytes()
     return Artefact.model_validate(
         {

@@ -51,7 +51,7 @@ class Folder(NvidiaHost):
 
 
 made = {"yes": RIG, "managed": MANAGED, "no": rig()}[os.environ["CARDS"]]
-take.take = lambda *_, deep: Folder().survey(made)
+take.take = lambda *_, **__: Folder().survey(made)
 backend.load = lambda _inventory, _limit: (None, {"box": Target()})
 backend.reach = lambda _state, _targets: {}
 backend.testinfra_host = lambda _target: Host()

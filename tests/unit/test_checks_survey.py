@@ -18,7 +18,7 @@ import pytest
 from checks import Drift
 from checks.survey import carry
 from checks.survey.accounts import ACCOUNTS
-from checks.survey.host.main import MARK
+from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Scene, Section
 from checks.survey.sections import EARLY
 from checks.survey.taken import Survey
@@ -63,6 +63,28 @@ def test_a_section_that_crashes_dies_or_hangs_takes_no_other_along(sections) -> 
     assert found["crashes"]["failed"] == "KeyError: 'nothing' (crashes.py line 2)"
     assert found["dies"]["failed"] == "it died"
     assert found["hangs"]["failed"] == "it took too long"
+
+
+def test_a_section_that_takes_longer_than_others_is_named_meanwhile(sections) -> None:  # type: ignore[no-untyped-def]
+    sections(
+        slow="import time\ndef look(asked):\n    time.sleep(1.5)\n    return asked\n",
+        answers="def look(asked):\n    return asked\n",
+    )
+    program = carry.program({"slow": (9.0, 1), "answers": (9.0, 2)})
+    done = subprocess.run(["sh", "-c", carry.COMMAND], input=program, text=True, capture_output=True)
+    lines = done.stdout.encode().splitlines()
+    assert [carry.waiting(line) for line in lines] == [["slow"], []]
+    assert carry.answers(done.stdout.encode())["slow"]["told"] == 1
+
+
+@pytest.mark.parametrize("names", [b"", b"!", base64.b64encode(b"x"), base64.b64encode(zlib.compress(b'{"a": 1}'))])
+def test_a_line_that_names_no_section_is_left_out(names: bytes) -> None:
+    assert carry.waiting(WAITING.encode() + names) == []
+
+
+def test_names_of_sections_steer_no_terminal() -> None:
+    names = json.dumps(["requests", "\x1b[2J", 7, "x" * 100]).encode()
+    assert carry.waiting(WAITING.encode() + base64.b64encode(zlib.compress(names))) == ["requests"]
 
 
 class Asking:

@@ -105,5 +105,8 @@ def test_what_a_line_betrays_is_said_once_beside_the_lines(box: Box, host: Sshd)
     serving(host, f"printf '%s\\n' '{line}' '{line}' 'all slots are idle'")
     done = logs(box)
     assert done.stdout.decode().splitlines() == [f"box  {line}"] * 2 + ["box  all slots are idle"]
-    said = "box  ==> likely cause: this llama-server has no such option: its version differs from the one checked\n"
+    said = (
+        "box  ==> likely cause: this llama-server has no such option, as of another version or misspelt: "
+        "remove or rename it\n"
+    )
     assert done.stderr.decode() == said

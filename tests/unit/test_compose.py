@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,13 @@ import yaml
 from click.testing import CliRunner
 
 from cli import main
-from rigwright.engines.image import KIND
-from rigwright.engines.image.compose import CACHE, COMPOSE, SOCKETS
+from rigwright.engines.image import KIND, compose_port
+from rigwright.engines.image.compose import CACHE, COMPOSE, PORT_PROGRAM, SOCKETS
 from rigwright.engines.image.run import KEY
 from rigwright.engines.kind import Kind
 from rigwright.engines.vllm.command import LAUNCHER, PROGRAM
-from tests.unit.image_samples import made, rig, rows, served
+from tests.unit.image_samples import SITE, made, rig, rows, served
+from tests.unit.patch_samples import AFTER, BEFORE, sample
 from tests.unit.samples import Box, entry
 
 
@@ -109,8 +115,122 @@ def test_what_compose_cannot_put_into_a_container_lies_beside_the_file() -> None
     assert not {"configs", "secrets"} & service.keys()
     box = rig(served())
     files = KIND.compose(box, box.instances[0])
-    assert files.keys() == {COMPOSE, PROGRAM}
+    assert files.keys() == {COMPOSE, PROGRAM, PORT_PROGRAM}
     assert files[PROGRAM] == LAUNCHER
+
+
+def test_its_port_is_carried_to_its_socket_by_a_container_that_has_nothing_else() -> None:
+    box = rig(served())
+    (instance,) = box.instances
+    services = yaml.safe_load(KIND.compose(box, instance)[COMPOSE])["services"]
+    assert services.keys() == {"chat", "chat-port"}
+    engine, port = services["chat"], services["chat-port"]
+    (published,) = port["ports"]
+    assert published == {
+        "target": instance.port,
+        "published": str(instance.port),
+        "host_ip": "${RW_ADDRESS:-127.0.0.1}",
+        "protocol": "tcp",
+    }
+    assert port["command"][1:] == [port["volumes"][1]["target"], str(instance.port), instance.socket]
+    assert [(one["source"], one["read_only"]) for one in port["volumes"]] == [("./run", True), ("./port.py", True)]
+    assert port["volumes"][0]["target"] == engine["volumes"][0]["target"] == str(Path(instance.socket).parent)
+    for key in ("image", "user", "read_only", "cap_drop", "security_opt", "healthcheck", "restart"):
+        assert port[key] == engine[key], key
+    assert "network_mode" not in port and not {"devices", "environment", "privileged"} & port.keys()
+
+
+def test_patched_files_are_made_of_the_image_and_mounted_over_it(tmp_path: Path) -> None:
+    box = rig(served(patches=(sample(),)))
+    files = KIND.compose(box, box.instances[0])
+    services = yaml.safe_load(files[COMPOSE])["services"]
+    assert "# Once, before it starts, to fill changed: docker compose run --rm chat-patch\n" in files[COMPOSE]
+    (mounted,) = (one for one in services["chat"]["volumes"] if one["source"].startswith("./changed"))
+    assert mounted == {
+        "type": "bind",
+        "source": "./changed/demo/words.py",
+        "target": f"{SITE}/demo/words.py",
+        "read_only": True,
+        "bind": {"create_host_path": False},
+    }
+    patch = services["chat-patch"]
+    assert (patch["profiles"], patch["network_mode"], patch["restart"]) == (["patch"], "none", "no")
+    assert [one["source"] for one in patch["volumes"] if not one["read_only"]] == ["./changed"]
+    # what the container would run, here: the root of the image is a folder
+    command = patch["command"][0].replace(f" / - {SITE} ", f" / - {tmp_path}/site ").replace("python3", sys.executable)
+    for one in patch["volumes"]:
+        place = tmp_path / one["source"]
+        command = command.replace(one["target"], str(place))
+        if place.name in files:
+            place.write_text(files[place.name])
+    (tmp_path / "changed").mkdir()
+    (tmp_path / "site/demo").mkdir(parents=True)
+    (tmp_path / "site/demo/words.py").write_text(BEFORE)
+    # the second time, files of the first are in its way
+    for _ in range(2):
+        done = subprocess.run([*patch["entrypoint"], command], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "patched demo/words.py\n"), done
+        assert (tmp_path / "changed/demo/words.py").read_text() == AFTER
+    (tmp_path / "site/demo/words.py").write_text("another version")
+    done = subprocess.run([*patch["entrypoint"], command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "the patch is for another version" in done.stdout) == (1, True)
+
+
+def test_without_patches_there_is_nothing_to_make() -> None:
+    box = rig(served())
+    assert "patch" not in KIND.compose(box, box.instances[0])[COMPOSE]
+
+
+async def _carried(folder: Path) -> None:
+    path, received = str(folder / "api.sock"), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        text = await reader.readline()
+        if text == b"gone\n":
+            received.set()
+            await reader.read()
+        else:
+            # more than all buffers on the way hold
+            writer.write(text * (1 << 21))
+            await writer.drain()
+        writer.close()
+        received.clear()
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = await asyncio.create_subprocess_exec(sys.executable, "-I", compose_port.__file__, str(port), path)
+    while True:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            break
+        await asyncio.sleep(0.01)
+    # no engine yet
+    assert await reader.read() == b""
+    writer.close()
+    async with await asyncio.start_unix_server(answer, path):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"words\n")
+        assert await reader.read() == b"words\n" * (1 << 21)
+        writer.close()
+        # a client that goes away is gone for its engine
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"gone\n")
+        await received.wait()
+        writer.transport.abort()
+        while received.is_set():
+            await asyncio.sleep(0.01)
+        # a client that stays does not hold up its end
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"gone\n")
+        await received.wait()
+        program.terminate()
+        assert await program.wait() == 0
+        writer.close()
+
+
+def test_a_connection_to_its_port_is_one_to_its_socket(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(_carried(tmp_path), 30))
 
 
 def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:

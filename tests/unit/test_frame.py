@@ -162,6 +162,13 @@ def test_each_check_has_its_lines_of_eighty_columns_and_no_traceback(box: Box) -
     assert lines[-1] == "box: not what its rig says (1 ok, 3 failed, 2 skipped)"
 
 
+def test_a_host_that_takes_long_is_named_with_what_it_has_not_answered(box: Box) -> None:
+    ran = box.check(MINE, "--json", gone="box slow")
+    assert "box: waiting for requests, weights\n" in ran.err
+    assert ran.results["X02"]["verdict"] == "ok"
+    assert "waiting" not in box.check(MINE).err
+
+
 def test_a_line_each_comes_where_it_is_asked_for(box: Box) -> None:
     lines = box.check(MINE, "-v").out.splitlines()
     assert [line.split()[0] for line in lines if "  box  X" in line] == ["FAIL", "ok", "FAIL", "skip", "skip", "FAIL"]

@@ -62,6 +62,39 @@ def test_a_header_is_the_same_one_in_capitals(box: Box) -> None:
     assert one.sticky == "header:x-session-id"
 
 
+@pytest.mark.parametrize(
+    ("declared_as", "sent"),
+    [
+        *((one, one) for one in ("app://obsidian.md", "tauri://localhost", "capacitor://localhost", "file://")),
+        *((one, one) for one in ("http://tauri.localhost", "http://localhost:3000", "http://0.0.0.0:8080")),
+        *(
+            (one, one)
+            for one in ("http://my_box:3000", "http://192.0.2.7", "http://[fd00::1]:3000", "resource://pdf.js")
+        ),
+        # identifiers of webviews and of Safari's extensions are in capitals, or not
+        ("vscode-webview://1ncid6mjqlqrdu6spcgmsaqg4r4mcgnabsvoe7vmdm8u59i63ebm",) * 2,
+        ("safari-web-extension://0F7C5C1E-3E0B-4D6F-9E59-CB8A9B2B9F0A",) * 2,
+        ("moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc",) * 2,
+        # browsers send the one spelling of a web page's origin
+        ("HTTPS://Chat.Example.org:443", "https://chat.example.org"),
+        ("http://chat.example.org:80", "http://chat.example.org"),
+        ("https://chat.example.org:80", "https://chat.example.org:80"),
+        ("http://[FD00:0::1]", "http://[fd00::1]"),
+        ("App://Obsidian.md", "app://Obsidian.md"),
+    ],
+)
+def test_every_origin_of_a_page_or_an_app_can_be_declared(box: Box, declared_as: str, sent: str) -> None:
+    found = declared(box, gateway={"listeners": LAN, "origins": [declared_as]}).gateway
+    assert found and found.origins == (sent,)
+
+
+def test_the_origin_of_any_page_may_send_requests_where_it_needs_a_key(box: Box) -> None:
+    keyed = {"lan": LAN["lan"] | {"keys": True}}
+    found = declared(box, gateway={"listeners": keyed, "origins": ["null"]}).gateway
+    assert found and found.origins == ("null",)
+
+
+ORIGIN = "an origin without a path, such as https://chat.example.org, app://obsidian.md or chrome-extension://ID"
 TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.example.org"]}}
 
 
@@ -115,7 +148,29 @@ TLS = {"tls": {"address": "192.0.2.7", "port": 443, "tls": True, "names": ["llm.
             {"listeners": {"tls": TLS["tls"] | {"cert_file": "a.crt"}}},
             "gateway.listeners.tls: ",
         ),
-        ({"listeners": LAN, "origins": ["*"]}, "gateway.origins[0]: '*' is refused: must be an origin without a path"),
+        ({"listeners": LAN, "origins": ["*"]}, f"gateway.origins[0]: '*' is refused: must be {ORIGIN}"),
+        *(
+            ({"listeners": LAN, "origins": [one]}, f"gateway.origins[0]: {one!r} is refused: must be {ORIGIN}{more}")
+            for one, more in {
+                "chat.example.org": "",
+                "localhost:3000": "",
+                "app://*": "",
+                "Null": "",
+                "": "",
+                "https://chat.example.org:0": "",
+                "https://chat.example.org/": "; did you mean 'https://chat.example.org'?",
+                "app://obsidian.md/index.html": "; did you mean 'app://obsidian.md'?",
+                "https://": ": a host name or an IP address",
+                "https://a..b": ": a host name or an IP address",
+                "https://[::1": "",
+                "app://a\nb": "",
+            }.items()
+        ),
+        (
+            {"listeners": LAN | {"office": LAN["lan"] | {"port": 8001, "keys": True}}, "origins": ["null"]},
+            "gateway.origins: null is the origin of sandboxed frames and local files, which any web page can make: "
+            "with it, every page that a client opens can send requests to lan, where no key is needed; set keys = True",
+        ),
         (
             {"listeners": LAN, "allow_fields": ["chat_templat"]},
             'gateway.allow_fields: there is no rule for request fields "chat_templat"; did you mean "chat_template"?',

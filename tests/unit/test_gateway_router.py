@@ -172,11 +172,24 @@ def test_a_path_that_an_engine_has_not_is_not_found(world: World) -> None:
 
 
 def test_models_are_those_of_the_caller(world: World) -> None:
-    assert [one["id"] for one in world.ask("/models").json["data"]] == ["qwen3", "embed", "talk", "session"]
-    assert [one["id"] for one in world.ask("/models", **identity(world, BOB)).json["data"]] == ["qwen3", "embed"]
-    assert world.ask("/models", listener="small").json["data"][0]["object"] == "model"
+    def listed(**asked: Any) -> list[tuple[str, str]]:
+        return [(one["id"], one["root"]) for one in world.ask("/models", **asked).json["data"]]
+
+    names = [("qwen3", "qwen3"), ("gpt-4o", "qwen3"), ("Qwen3-Ünïcode.gguf", "qwen3"), ("embed", "embed")]
+    assert listed() == [*names, ("talk", "talk"), ("session", "session")]
+    # a key that names an alias has all names of its model, as requests do
+    assert listed(**identity(world, BOB)) == names
+    assert listed(listener="small") == names[3:]
+    made = {"object": "model", "created": 0, "owned_by": "rigwright", "parent": None}
+    assert world.ask("/models").json == {
+        "object": "list",
+        "data": [
+            {"id": one, "root": root} | made for one, root in [*names, *((one, one) for one in ("talk", "session"))]
+        ],
+    }
     assert world.ask("/models", listener="wan").status == 401
-    assert world.ask("/models/gpt-4o").json["id"] == "gpt-4o"
+    assert world.ask("/models/gpt-4o").json == {"id": "gpt-4o", "root": "qwen3"} | made
+    assert world.ask("/models/gpt-4o", listener="small").status == 404
     assert world.ask("/models/Qwen3-%C3%9Cn%C3%AFcode.gguf?a=b").json["id"] == "Qwen3-Ünïcode.gguf"
     assert world.ask("/models/qwen3", listener="small").error["code"] == "model_not_found"
     assert world.ask(f"/models/{'x' * 4000}").status == 404

@@ -9,6 +9,7 @@ import gzip
 import lzma
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from cli.diagnose import causes_for_log
 from cli.ending import Refused
 from cli.log_file import LAST, read_log
 from rigwright.engines import kinds
+from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
 from rigwright.operate import kernel_messages
 from rigwright.operate.diagnose import KERNEL, diagnosed
 from rigwright.operate.evidence import Evidence
+from tests.unit.log_samples import SAMPLES
 
 CORE = "(EngineCore pid=812) ERROR 11-20 10:02:11 [core.py:1136] "
 LLAMA = "0.22.118.201 E "
@@ -103,7 +106,7 @@ def test_a_line_shows_one_cause() -> None:
     [
         (["INFO all is well", "ERROR something that no table knows", "INFO the end"], "something that no table"),
         (["Traceback (most recent call last):", '  File "x.py", line 3', "x.y.StrangeError: oh", "ERROR stopped"], "StrangeError"),
-        ([CORE + "Traceback (most recent call last):", CORE + "KeyError: 'x'", "RuntimeError: Engine core initialization failed."], "KeyError"),
+        ([CORE + "Traceback (most recent call last):", CORE + "x.y.StrangeError: oh", "RuntimeError: Engine core initialization failed."], "StrangeError"),
         ([LLAMA + "an odd thing of a release to come"], "an odd thing"),
     ],
     ids=["a marked line", "an exception", "an exception in a worker", "a letter of llama.cpp"],
@@ -181,3 +184,117 @@ def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) ->
 def test_no_pattern_repeats_any_character_without_a_bound() -> None:
     causes = [*kernel_messages.CAUSES, *(cause for kind in kinds().values() for cause in kind.causes)]
     assert causes and not [one.pattern for one in causes if re.search(r"(?<!\\)\.[*+]", one.pattern)]
+
+
+def table(name: str) -> tuple[Cause, ...]:
+    return kernel_messages.CAUSES if name == "kernel" else kinds()[name].causes
+
+
+@pytest.mark.parametrize("engine", SAMPLES)
+def test_a_sample_shows_its_own_cause_and_no_other(engine: str) -> None:
+    wrong = {}
+    for name, sample in SAMPLES[engine].items():
+        lines = sample.split("\n")
+        found = [
+            cause.id for cause, numbers in matched_lines(table(engine), lines).items() if len(lines) - 1 in numbers
+        ]
+        if found != [name]:
+            wrong[name] = found
+    assert not wrong
+
+
+def test_every_cause_has_a_sample() -> None:
+    known = {cause.id for engine in SAMPLES for cause in table(engine)}
+    assert known == {name for samples in SAMPLES.values() for name in samples}
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        ([CORE + "torch.OutOfMemoryError: CUDA out of memory.", CORE + "Exception: WorkerProc initialization failed", "RuntimeError: Engine core initialization failed."], "cuda-out-of-memory"),
+        ([CORE + "x.y.StrangeError: oh", "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."], "cause-unknown"),
+        ([*[CORE + "ValueError: World size (4) is larger than the number of available GPUs (2)"], *["(APIServer pid=1) frame"] * 150, "OSError: [Errno 98] Address already in use"], "world-size"),
+        (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "OSError: [Errno 28] No space left on device"], "no-space"),
+        (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "x.y.StrangeError: oh"], "cause-unknown"),
+        ([CORE + "jinja2.exceptions.TemplateError: no user", CORE + "torch.OutOfMemoryError: CUDA out of memory."], "cuda-out-of-memory"),
+        ([CORE + "ValueError: x is not supported", CORE + "ValueError: LoRA rank 64 is greater than max_lora_rank 16"], "lora-rank"),
+        (["ggml_new: x", "llama_model_load: error loading model: unknown model architecture: 'x'", "common_fit_params: encountered an error while trying to fit params to free device memory: failed to load model"], "unknown-model-architecture"),
+        ([CORE + "ValueError: To serve at least one request, (4.26 GiB KV cach", "e is needed, which is larger than the available KV cache memory (4.25 GiB)."], "kv-cache-is-needed-which-is-larger-than-the-avai"),
+        (["(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig", "  Value error, LoRA rank 64 is", "  greater than max_lora_rank 16. [type=value_error]"], "lora-rank"),
+    ],
+    ids=["a wrapper", "a wrapper of an unknown error", "a later consequence", "a warning", "a warning and an unknown error", "a request", "a form of message", "a consequence", "a copy with breaks", "a message of lines"],
+)  # fmt: skip
+def test_a_root_comes_before_wrappers_warnings_requests_and_forms(lines: list[str], first: str) -> None:
+    assert ids(*lines)[0] == first
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "terminate called after throwing an instance of 'x'",
+        "  what():  an odd thing",
+        "Fatal Python error: none_dealloc",
+        "NVRM: nvAssertFailedNoLog: Assertion failed: x",
+        "nvidia-container-cli: an odd thing",
+        "docker: Error: an odd thing",
+        'time="2026-11-20" level=error msg="an odd thing"',
+        '{"error":{"message":"odd"}}',
+        "2026-06-25 15:59:11.666 [Error] (Server) an odd thing",
+        "E ggml_odd: thing",
+        "init: the tokens have inconsistent odd things",
+        "vllm-1 exited with code 3",
+        "Exit Code:    2",
+        "an odd thing crashed",
+    ],
+)
+def test_any_shape_of_an_error_is_reported(line: str) -> None:
+    assert ids(line)
+
+
+def test_a_cause_shows_the_name_that_its_line_has() -> None:
+    line = CORE + "ModuleNotFoundError: No module named 'soundfile\x1b[31m'"
+    (found,) = diagnosed(Evidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
+    assert found.id == "package-missing"
+    lora = CORE + "ValueError: Loading lora /adapters/one failed: No adapter found for /adapters/one"
+    (found,) = diagnosed(Evidence("", "", logs={"": [lora]}), {"": causes_for_log([lora])})
+    assert found.means.endswith("(here: /adapters/one)")
+
+
+def test_evidence_contains_the_message_of_a_long_line() -> None:
+    line = CORE + "x" * 300 + " CUDA error: device kernel image is invalid"
+    (found,) = diagnosed(Evidence("", "", logs={"": [line]}), {"": causes_for_log([line])})
+    assert "device kernel image is invalid" in found.evidence
+    assert len(found.evidence) <= 200
+
+
+def test_lines_that_differ_in_numbers_alone_are_all_counted() -> None:
+    lines = [
+        f"INFO No available shared memory broadcast block found in {number} seconds." for number in range(60, 300, 60)
+    ]
+    ((_, numbers),) = matched_lines(kinds()["vllm"].causes, lines).items()
+    assert numbers == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("engine", SAMPLES)
+@pytest.mark.parametrize("piece", ["ValueError: ", "not ", "x", '" ', "GGML_ASSERT(", "KV cache fp8 "])
+def test_no_line_takes_a_pattern_long(engine: str, piece: str) -> None:
+    line = (piece * LONGEST)[: LONGEST * 4]
+    for cause in table(engine):
+        _ = cause.regex
+    began = time.process_time()
+    matching_cause(table(engine), line)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("before", "drafting"),
+    [
+        ("config: speculative_config=None, x", False),
+        ("non-default args: {'speculative_config': None}", False),
+        ("non-default args: {'speculative_config': {'method': 'mtp'}}", True),
+        ("", False),
+    ],
+)
+def test_a_fault_while_drafting_is_one_of_drafting(before: str, drafting: bool) -> None:
+    found = ids(before, CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
+    assert (found[0] == "illegal-memory-access-drafting") is drafting

@@ -104,7 +104,7 @@ def judged(box: Rig, **changed: Answer) -> str:
     """What is wrong with what the router has said; of some it says something else."""
     model = instance("chat").model_name
     told = {
-        "office: models of alice": said(200, {"data": [{"id": model}]}),
+        "office: models of alice": said(200, {"data": [{"id": model}, {"id": "gpt-4o"}]}),
         f"office: model {model} of alice": said(204, x_rw_group=model),
         "office: model gpt-4o of alice": said(204, x_rw_group=model),
     }
@@ -126,6 +126,9 @@ def test_names_that_lead_elsewhere_or_nowhere_are_red(box: Rig) -> None:
     }
     for name, (answer, words) in wrong.items():
         assert words in judged(box, **{name: answer})
+    model = instance("chat").model_name
+    without_alias = said(200, {"data": [{"id": model}]})
+    assert f"{model} for key alice" in judged(box, **{"office: models of alice": without_alias})
     assert "gpt-4o for key alice (other)" in judged(
         box, **{"office: model gpt-4o of alice": said(204, x_rw_group="other")}
     )

@@ -237,6 +237,11 @@ def test_a_sound_host_is_green() -> None:
     assert red(there()) == {}
 
 
+def test_closures_of_libffis_are_no_code_of_no_file() -> None:
+    assert red(of(there(), code=["closures /memfd:libffi (deleted)"])) == {}
+    assert set(red(of(there(), code=["unnamed /memfd:libffi (deleted)"]))) == {"S21"}
+
+
 MAIN = there().units[CHAT].processes[0]
 SICK: dict[str, tuple[Processes, set[str]]] = {
     "other words": (of(there(), words=[*MAIN.words[:-1], "9"]), {"S12"}),

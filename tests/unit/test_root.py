@@ -57,6 +57,21 @@ def test_what_a_login_prints_is_not_what_leads_to_the_rest() -> None:
     assert answer.lines == ["last login: a!?"]
 
 
+def test_lines_are_heard_before_a_command_ends() -> None:
+    heard: list[tuple[bytes, bool]] = []
+    fifo = "read one; echo a; read more; printf 'b\\nc\\nlast'"
+    began = time.monotonic()
+    answer = root.run(
+        Host(),
+        f"echo first; {fifo}; sleep 0.5",
+        "",
+        rest=lambda line: "1\n2\n",
+        heard=lambda line: heard.append((line, time.monotonic() - began < 0.5)),
+    )
+    assert heard == [(b"a", True), (b"b", True), (b"c", True)]
+    assert answer.lines == ["a", "b", "c", "last"]
+
+
 def test_who_cannot_tell_the_rest_says_so_and_the_command_ends() -> None:
     def rest(line: bytes) -> str:
         raise ValueError(line.decode())

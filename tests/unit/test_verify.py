@@ -125,6 +125,14 @@ def test_of_a_tiny_model_no_knowledge_is_asked_for_and_an_answer_is(
     assert verdict != "skip" or "its weights of 0.8 MB are too small" in found["completion"].detail
 
 
+@pytest.mark.parametrize("name", ["tool-call", "streamed-tool"])
+@pytest.mark.parametrize(("fault", "verdict"), [("no call", "skip"), ("call in content", "fail"), ("", "ok")])
+def test_a_tiny_model_calls_no_tool_but_its_calls_are_no_text(
+    verifying: Verifying, name: str, fault: Fault, verdict: str
+) -> None:
+    assert verifying(Scripted(fault), able(size=800_000))[name].verdict == verdict
+
+
 def test_an_answer_is_no_longer_than_there_is_room(verifying: Verifying) -> None:
     model = Scripted()
     verifying(model, able(max_model_len=1024))

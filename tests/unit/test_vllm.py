@@ -216,7 +216,8 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> launcher.Door:
     monkeypatch.setenv(launcher.KEY_FILE, str(tmp_path / "key"))
 
     async def inside(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+        status = 405 if scope.get("method") == "HEAD" else 200
+        await send({"type": "http.response.start", "status": status, "headers": []})
 
     return launcher.Door(inside)
 
@@ -250,7 +251,19 @@ def test_every_path_asks_for_the_key(door: launcher.Door, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/version", "/ping"])
 def test_what_says_how_it_is_asks_for_none(door: launcher.Door, path: str) -> None:
-    assert status(door, path, method="GET") == 200
+    assert [status(door, path, method=method) for method in ("GET", "HEAD")] == [200, 200]
+
+
+def test_head_works_where_get_does_and_needs_the_same_key(door: launcher.Door) -> None:
+    assert [status(door, "/v1/models", *headers, method="HEAD") for headers in ([RIGHT], [])] == [200, 401]
+    scope = {"type": "http", "path": "/health", "method": "HEAD", "headers": []}
+
+    async def send(_: object) -> None:
+        pass
+
+    asyncio.run(door(scope, send, send))
+    # by the server's own, it sends no body
+    assert scope["method"] == "HEAD"
 
 
 def test_a_browser_may_ask_which_origins_are_allowed(door: launcher.Door) -> None:

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
-from checks.survey.host import common
+from checks.survey.host import closures, common
 
 MAPPING = re.compile(r"^([0-9a-f]+-[0-9a-f]+) (\S+) \S+ \S+ ([0-9]+) *(.*)$")
 KERNELS_OWN = ("[vdso]", "[vsyscall]", "[uprobes]")
+UNNAMED = ("/memfd:", "/dev/zero", "/SYSV")
 MOST = 8 << 20  # bytes of a file that are read: what is larger has a check of its own
 PACKAGES = "/var/lib/dpkg/info"
 
@@ -24,14 +25,15 @@ class Code:
         self.files: set[str] = set()
 
     def of(self, pid: int) -> set[str]:
-        """What is wrong with what a process runs, `WHAT PATH`."""
+        """Where a process runs code from, `WHAT PATH`."""
         found = set()
-        for line in common.lines(common.read(f"/proc/{pid}/maps", 16 << 20) or ""):
-            parts = MAPPING.match(line)
-            if not parts or "x" not in parts[2] or parts[4] in KERNELS_OWN:
-                continue
-            area, path = parts[1], parts[4]
-            if not path.startswith("/") or path.startswith(("/memfd:", "/dev/zero", "/SYSV")):
+        rows = [*filter(None, map(MAPPING.match, common.lines(common.read(f"/proc/{pid}/maps", 16 << 20) or "")))]
+        code = [row for row in rows if "x" in row[2] and row[4] not in KERNELS_OWN]
+        for row in code:
+            area, path = row[1], row[4]
+            if path == closures.NAME and row[2] == "r-xs" and _has_only_closures(pid, row, code, rows):
+                found.add(f"closures {path}")
+            elif not path.startswith("/") or path.startswith(UNNAMED):
                 found.add(f"unnamed {path}".strip())
             elif path.endswith(" (deleted)"):
                 found.add(f"deleted {path.removesuffix(' (deleted)')}")
@@ -64,6 +66,16 @@ class Code:
             if (now := _md5(path)) and now != digest:
                 found[path] = "its bytes are not its package's"
         return found
+
+
+def _has_only_closures(pid: int, row: re.Match[str], code: list[re.Match[str]], rows: list[re.Match[str]]) -> bool:
+    of_files = [one for one in code if one[4].startswith("/") and not one[4].startswith(UNNAMED)]
+    return closures.has_only_closures(pid, _area(row), [*map(_area, of_files)], [*map(_area, rows)])
+
+
+def _area(row: re.Match[str]) -> tuple[int, int]:
+    first, _, end = row[1].partition("-")
+    return int(first, 16), int(end, 16)
 
 
 def _sums(wanted: Iterable[str]) -> dict[str, str]:

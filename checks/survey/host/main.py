@@ -20,6 +20,8 @@ from typing import Any, cast
 
 PACKAGE = "checks.survey.host"
 MARK = "rigwright-probe:"  # before what a probe has found: a login may print lines of its own
+WAITING = "rigwright-waiting:"  # before names of sections that have not answered yet
+SOON = 1.0  # seconds in which they usually have
 LATE = "it took too long"
 
 
@@ -159,9 +161,15 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
         begin(more)
     # nobody has read what they answer before
     until = {name: time.monotonic() + limit for name, limit in limits.items()}
+    slow, named = time.monotonic() + SOON, list[str]()
     while waiting.get_map():
         now = time.monotonic()
-        for key, _ in waiting.select(max(0.0, min(until[one.data] for one in waiting.get_map().values()) - now)):
+        left = sorted(one.data for one in waiting.get_map().values())
+        if now >= slow and left != named:
+            tell(left, WAITING)
+            named = left
+        times = [slow, *(until[name] for name in left)] if now < slow else [until[name] for name in left]
+        for key, _ in waiting.select(max(0.0, min(times) - now)):
             piece = os.read(key.fd, 1 << 20)
             parts[key.data].append(piece)
             if not piece:

@@ -6,12 +6,13 @@ import grp
 import hashlib
 import json
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from checks.survey.host import common, net, web
+from checks.survey.host import common, manager, net, web
 
 PAUSE = 0.25  # seconds before somebody who said that he was busy is asked again
 UNASKED = "not asked: those before it had no answer in time"
@@ -23,10 +24,32 @@ def patiently(ask: dict[str, Any], key: str) -> dict[str, object]:
     until = time.monotonic() + ask["limit"]
     once = {**ask, "limit": min(ask["limit"], ask["single"])}
     found = web.answer(once, key)
-    while found["status"] in ask["again"] and time.monotonic() < until:
+    while found["status"] in ask["again"] and time.monotonic() < until and may_serve(ask):
         time.sleep(PAUSE)
         found = web.answer(once, key)
     return found
+
+
+def may_serve(ask: dict[str, Any]) -> bool:
+    """Whether a process still runs of the services that answer it: a gateway without any of them is busy to no end."""
+    return not ask["units"] or any(map(is_alive, ask["processes"]))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, of any user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def main_processes(units: set[str]) -> dict[str, int]:
+    """Service that is active -> its main process."""
+    found = manager.properties(sorted(units), "ActiveState", "MainPID")
+    return {unit: one["MainPID"] for unit, one in found.items() if one.get("ActiveState") == "active"}
 
 
 def bounded(ask: dict[str, Any], key: str, end: float) -> dict[str, object]:
@@ -87,7 +110,13 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     theirs = net.systemds()
     groups: dict[str, list[dict[str, Any]]] = {}
     keys: dict[str, str] = {}
+    try:
+        processes = main_processes({unit for ask in asked["asks"] for unit in ask["units"]})
+    except (RuntimeError, OSError, ValueError, struct.error):  # systemd does not say: each is asked to the end
+        asked["asks"] = [{**ask, "units": ()} for ask in asked["asks"]]
+        processes = {}
     for ask in asked["asks"]:
+        ask["processes"] = [processes[unit] for unit in ask["units"] if unit in processes]
         path, at = ask["key"], ask["at"]
         if path and path not in keys:
             keys[path] = common.one_key(path)

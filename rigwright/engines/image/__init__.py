@@ -164,7 +164,7 @@ class Image(InstallingKind):
         """The same container."""
         made = install.installation(rig, instance.engine_name, cast(Engine, instance.engine))
         service = run.service(rig, instance, made)
-        return compose.compose(instance, service, run.container(rig, instance, made))
+        return compose.compose(instance, service, run.container(rig, instance, made), made)
 
 
 KIND = Image()

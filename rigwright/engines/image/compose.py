@@ -1,30 +1,42 @@
-"""An instance's container as a file for Docker's and podman's compose, for who goes on without Rigwright.
+"""An instance's container as a file for Docker's and podman's compose, to be run without Rigwright.
 
-What the host's own programs would have made is left to who runs it: the numbers of its user, and the file with its key.
+The engine has no network, as in its unit: a second container of the same image carries the instance's port to its
+socket. A third one, run once, patches copies of the image's files, which are mounted over them. The operator adds what
+the host's programs make of a unit: the numbers of the user, and the file with the key.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from rigwright.declaration.rig import Instance
 from rigwright.engines.container import Container
-from rigwright.engines.image.run import KEY, PYTHON
+from rigwright.engines.image.install import CHANGED, ORIGINALS, Unpacked, planned
+from rigwright.engines.image.originals import ROOT
+from rigwright.engines.image.run import INSIDE, KEY, PYTHON
 from rigwright.engines.image.start import TEMPORARY
 from rigwright.engines.kind import Service
+from rigwright.patches.patch import PROGRAM as APPLY
 
 # What the environment of compose has to say.
 USER = "${RW_USER:?the numeric user and group to run as, such as 990:990}"
 MEMORY = "${RW_MEMORY:?the memory limit, such as 56g}"
-# The file, and what lies beside it: the socket is in one of the folders.
+# The address at which the port is published: that of units unless the environment has another.
+ADDRESS = "${RW_ADDRESS:-127.0.0.1}"
+# The file, and what lies beside it: folders of the socket and the cache, and programs.
 COMPOSE, SOCKETS, CACHE = "compose.yaml", "run", "cache"
+PORT_PROGRAM, ORIGINALS_PROGRAM, APPLY_PROGRAM, PATCH_PLAN = "port.py", "originals.py", "apply.py", "patches.json"
+PORT_TEXT = Path(__file__).with_name("compose_port.py").read_text()
+# Memory and processes of a program that copies bytes, or a few files.
+SMALL = {"mem_limit": "256m", "pids_limit": 64}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
-def compose(instance: Instance, service: Service, container: Container) -> dict[str, str]:
+def compose(instance: Instance, service: Service, container: Container, made: Unpacked) -> dict[str, str]:
     """The file, in YAML, and the programs that lie beside it: name -> text.
 
     Compose would write what the file itself has of them into the container, whose root is read-only.
@@ -33,53 +45,106 @@ def compose(instance: Instance, service: Service, container: Container) -> dict[
         instance: The instance.
         service: How it is run.
         container: What it runs in.
+        made: Its image, and the patches that are mounted over files of it.
     """
     targets = {PurePosixPath(one.target).name for one in container.mounts}
     programs = {name: text for name, text in service.programs.items() if name in targets}
     memory = MEMORY if instance.memory_max.endswith("%") else instance.memory_max.lower()
-    own: dict[str, object] = {
+    contained = {
         "image": container.reference,
-        "container_name": container.name,
         "entrypoint": [PYTHON],
-        "command": [_literal(word) for word in container.command[1:]],
-        "environment": {name: _literal(value) for name, value in sorted(container.environment.items())},
         "user": USER,
-        "network_mode": "none",
-        "ipc": "private",
         "read_only": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
+        "healthcheck": {"disable": True},
+    }
+    engine: dict[str, object] = {
+        **contained,
+        "container_name": container.name,
+        "command": [_literal(word) for word in container.command[1:]],
+        "environment": {name: _literal(value) for name, value in sorted(container.environment.items())},
+        "network_mode": "none",
+        "ipc": "private",
         "shm_size": container.shared_memory.lower(),
         "mem_limit": memory,
         "pids_limit": instance.tasks_max,
         "ulimits": {"memlock": -1, "nofile": 65536},
         # podman's may be executed from by themselves
         "tmpfs": ["/run:exec,mode=755", *(f"{path}:exec" for path in TEMPORARY)],
-        "volumes": [*_volumes(container, {*programs, KEY})],
+        "volumes": [*_volumes(container, {*programs, KEY}, made)],
         "devices": [*container.devices],
-        "healthcheck": {"disable": True},
         "stop_grace_period": "30s",
         "restart": "always",
     }
+    port = contained | SMALL | _carry_port(instance)
+    services: dict[str, dict[str, object]] = {instance.name: engine, f"{instance.name}-port": port}
+    programs[PORT_PROGRAM] = PORT_TEXT
+    folders = (SOCKETS, CACHE, *((CHANGED,) if made.patches else ()))
+    head = [
+        f"# {instance.name}: {instance.variant_name}, at port {instance.port} of RW_ADDRESS, by default 127.0.0.1.",
+        f"# Beside this file: {KEY}, with its key, and the folders {', '.join(folders)}, all owned by its user.",
+    ]
+    if made.patches:
+        patch = f"{instance.name}-patch"
+        head.append(f"# Once, before it starts, to fill {CHANGED}: docker compose run --rm {patch}")
+        services[patch] = contained | SMALL | _patch(made)
+        programs |= {ORIGINALS_PROGRAM: ORIGINALS, APPLY_PROGRAM: APPLY, PATCH_PLAN: planned(made)}
     document = {
         "name": container.name,
-        "services": {instance.name: {key: value for key, value in own.items() if value not in ([], {})}},
+        "services": {
+            name: {key: value for key, value in one.items() if value not in ([], {})} for name, one in services.items()
+        },
     }
-    beside = f"{KEY}, with its key, and the folders {SOCKETS} and {CACHE}, all owned by its user"
-    head = (
-        f"# {instance.name}: {instance.variant_name}. It listens on {SOCKETS}/api.sock alone, for its own user.\n"
-        f"# Beside this file: {', '.join(programs)}; {beside}.\n"
-    )
-    return {COMPOSE: head + "\n".join(_lines(document)) + "\n", **programs}
+    return {COMPOSE: "\n".join([*head, *_lines(document), ""]), **programs}
 
 
-def _volumes(container: Container, beside: set[str]) -> Iterator[dict[str, object]]:
+def _carry_port(instance: Instance) -> dict[str, object]:
+    """What carries the instance's port to its socket."""
+    program = f"{INSIDE}/{PORT_PROGRAM}"
+    sockets = str(PurePosixPath(instance.socket).parent)
+    published = {"target": instance.port, "published": str(instance.port), "host_ip": ADDRESS, "protocol": "tcp"}
+    return {
+        "command": ["-I", program, str(instance.port), instance.socket],
+        "ports": [published],
+        "volumes": [_bind(f"./{SOCKETS}", sockets), _bind(f"./{PORT_PROGRAM}", program)],
+        "restart": "always",
+    }
+
+
+def _patch(made: Unpacked) -> dict[str, object]:
+    """What patches copies of the image's files, as an installation does on a host."""
+    into, plan = f"{INSIDE}/{CHANGED}", f"{INSIDE}/{PATCH_PLAN}"
+    python = (PYTHON, "-I", "-B")
+    take = (*python, f"{INSIDE}/{ORIGINALS_PROGRAM}", ROOT, "-", made.site, plan, into, "/dev/null")
+    apply = (*python, f"{INSIDE}/{APPLY_PROGRAM}", plan, into)
+    return {
+        "profiles": ["patch"],
+        "entrypoint": ["sh", "-c"],
+        "command": [_literal(f"{shlex.join(take)} && exec {shlex.join(apply)}")],
+        "network_mode": "none",
+        "volumes": [
+            _bind(f"./{CHANGED}", into, writable=True),
+            *(_bind(f"./{name}", f"{INSIDE}/{name}") for name in (ORIGINALS_PROGRAM, APPLY_PROGRAM, PATCH_PLAN)),
+        ],
+        "restart": "no",
+    }
+
+
+def _volumes(container: Container, beside: set[str], made: Unpacked) -> Iterator[dict[str, object]]:
     own = iter((SOCKETS, CACHE))
+    patched = {target: source for source, target in made.changed(".").items()}
     for one in container.mounts:
         name = PurePosixPath(one.target).name
         source = f"./{next(own)}" if one.writable else f"./{name}" if name in beside else one.source
-        made: dict[str, object] = {"type": "bind", "source": source, "target": one.target}
-        yield made | {"read_only": not one.writable, "bind": {"create_host_path": False}}
+        source = patched.get(one.target, source)
+        yield _bind(source, one.target, writable=one.writable)
+
+
+def _bind(source: str, target: str, *, writable: bool = False) -> dict[str, object]:
+    """A file or folder that must be there: compose makes none in its place."""
+    made: dict[str, object] = {"type": "bind", "source": source, "target": target}
+    return made | {"read_only": not writable, "bind": {"create_host_path": False}}
 
 
 def _literal(text: str) -> str:

@@ -4,7 +4,8 @@ Python's own library alone: hosts run it by itself, as nobody, `python3 -I origi
 OPAQUE`. PLAN is JSON: `shadows` has each path below SITE, a folder of the image, that is copied to INTO, and a pattern
 of what Python would import in its place, which must not be there. What is a link is not copied. OPAQUE is a file with
 what `python3 -I originals.py STORE IMAGE SITE PLAN` prints: folders of layers that hide those of the layers below. Root
-runs that, for nobody else is told.
+runs that, for nobody else is told. In a container of the image, `python3 -I originals.py / - SITE PLAN INTO /dev/null`
+copies the files that it has.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MOST = 10_000_001
 OPAQUE = "trusted.overlay.opaque"
 """The attribute of such a folder, `y` (kernel, Documentation/filesystems/overlayfs.rst, "whiteouts and opaque
 directories"); processes without CAP_SYS_ADMIN have no access to it."""
+ROOT = "/"
+"""In place of a store: the root of a running container, where the layers are one."""
 Hiding = frozenset[str]
 """Folders of layers that hide what is below them, by their whole paths."""
 
@@ -147,13 +150,13 @@ def _read(handle: int, most: int) -> bytes:
 def main() -> int:
     """Copy what is asked for, or print what is opaque; the exit status."""
     store, image, site, plan, *rest = sys.argv[1:]
-    layers = list(chain(Path(store), image))
+    layers = [Path(store)] if store == ROOT else list(chain(Path(store), image))
     shadows: dict[str, str] = json.loads(Path(plan).read_text())["shadows"]
     if not rest:
         json.dump([*opaque(layers, {one for path in shadows for one in looked_at(site, path)})], sys.stdout)
         return 0
     into, hiding = rest
-    return copied(layers, site, Path(into), shadows, frozenset(json.loads(Path(hiding).read_text())))
+    return copied(layers, site, Path(into), shadows, frozenset(json.loads(Path(hiding).read_text() or "[]")))
 
 
 def copied(layers: list[Path], site: str, into: Path, shadows: dict[str, str], hiding: Hiding) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rigwright.engines.llama_cpp.option_log_patterns import OPTION_CAUSES
 from rigwright.engines.log import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
+from rigwright.engines.python_log_patterns import FORMS
 
 MARKER = (
     r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv +\w|^slot +\w|(?:^|\s)\d+\.\d+\.\d+\.\d+ "
@@ -19,13 +21,16 @@ CAUSES = (
     Cause("vmm-out-of-memory", r"CUDA error: out of memory|cuMemCreate|cuMemAddressReserve", _LOWER_CONTEXT),
     Cause(
         "failed-to-allocate-buffer-for-kv-cache",
-        r"failed to allocate (buffer for )?(the )?(kv|KV) cache|failed to allocate .{0,200}memory cell",
-        "the context does not fit in free card memory: lower context",
+        r"failed to allocate (buffer for )?(the )?(kv|KV|rs|recurrent)[- ]cache|failed to allocate .{0,200}memory "
+        r"cell|failed to create "
+        r"memory module|llama_kv_cache\w*: failed|failed to allocate memory for prompt cache",
+        "the context does not fit in free memory: lower context or parallel requests, or quantise the KV cache",
     ),
     Cause(
         "buffer-allocation",
         r"unable to allocate \w+ buffer|failed to allocate \w+ buffer of size|alloc_tensor_range: "
-        r"failed|failed to allocate compute (pp )?buffers|ErrorOutOfDeviceMemory",
+        r"failed|failed to allocate compute (pp )?buffers|OutOfDeviceMemory|failed to allocate \S+ buffer"
+        r"|ggml_gallocr_reserve\w*: failed",
         _LOWER_CONTEXT,
     ),
     Cause(
@@ -35,8 +40,9 @@ CAUSES = (
     ),
     Cause(
         "fit-params",
-        r"failed to fit params to free device memory|context size too small",
+        r"failed to fit params to free device memory(?!.{0,80}already set)|context size too small",
         "the model does not fit in free card memory with these options: lower the context or free the cards",
+        broad=True,
     ),
     Cause(
         "host-memory-mmap",
@@ -45,81 +51,102 @@ CAUSES = (
     ),
     Cause(
         "invalid-magic-characters",
-        r"invalid magic characters|invalid GGUF magic|magic number mismatch",
+        r"invalid magic characters|invalid GGUF magic|magic number mismatch|bad GGUF|GGUFv1 is no longer supported"
+        r"|only supports up to "
+        r"version|invalid model: tensor",
         "the file is not a GGUF, or is damaged",
         check="W06",
     ),
     Cause(
         "gguf-truncated",
         r"data is not within the file bounds|model is corrupted or incomplete|failed to read (tensor"
-        r"|magic|key|header)|unexpectedly reached end of file|tensor data is out of bounds",
-        _DAMAGED,
+        r"|magic|key|header)|unexpectedly reached end of file|tensor data is out of bounds|failed to read (key-value"
+        r"|tensor|the) |corrupted model|read error: "
+        r"|failed to seek|gguf_init_from_\w+: failed to (?:read|seek)|mmap.{0,40}beyond",
+        _DAMAGED + ": fetch it again and compare its size",
         check="W06",
     ),
     Cause(
         "gguf-split",
-        r"invalid split (file|idx|count)|failed to load split|split file.{0,200}(missing|not found)"
-        r"|missing tensor split",
-        "a part of the split model is missing or has another name",
+        r"invalid split (file|idx|count)|failed to load (GGUF )?split|split file.{0,200}(missing|not found)"
+        r"|missing tensor split|illegal split|invalid split|n_split",
+        "a part of the split model is missing or has another name: keep all -0000N-of-0000M files in one folder and "
+        "name the first",
         check="W06",
     ),
     Cause(
         "gguf-missing",
-        r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.{0,200}\.gguf",
-        "the model's file is missing or cannot be read",
+        r"failed to open GGUF file|gguf_init_from_file: failed to open|No such file or directory.{0,200}\.gguf"
+        r"|(?:file|model) .{0,100}\.gguf"
+        r"['\"]? (?:does not exist|not found(?! in repository))|\.gguf.{0,20}: No such file|file does not exist or "
+        r"cannot be opened",
+        "the model's file is missing or cannot be read: check its path, its mount into the container and its "
+        "permissions",
         check="W06",
+        names=r"([^'\"/\\]{1,70}\.gguf)",
     ),
     Cause(
         "missing-tensor",
-        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' has wrong shape|done_getting_tensors",
+        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' (has wrong shape|not found)|done_getting_tensors"
+        r"|duplicated tensor"
+        r"|check_tensor_dims|tensor .{0,80}has offset",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
+        names=r"tensor '([^']{1,80})'|(expected \d+, got \d+)",
     ),
     Cause(
         "missing-key",
-        r"key not found in model: |error loading model hyperparameters",
+        r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading "
+        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
         "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
+        names=r"in model: (\S{1,80})",
     ),
     Cause(
         "unknown-model-architecture",
-        r"unknown model architecture",
-        "this llama.cpp is older than the model: use a newer engine",
+        r"unknown (?:model )?architecture|unsupported model architecture",
+        "this llama.cpp does not know the model's architecture: use a newer engine; an empty name or one of pictures "
+        "or sound "
+        "(as of diffusion models) is no language model and needs another program",
+        names=r"architecture: '([^']{1,80})'",
     ),
     Cause(
         "unknown-pre-tokenizer",
-        r"unknown pre-tokenizer type|error loading model vocabulary|unknown tokenizer",
-        "this llama.cpp is older than the model's tokenizer: use a newer engine",
+        r"unknown pre-tokenizer type|error loading model vocabulary|unknown tokenizer|cannot find tokenizer (?:merges"
+        r"|vocab)|tokenizer .{0,40}"
+        r"not found",
+        "this llama.cpp does not know the model's tokenizer, or the file lacks it: use a newer engine, or convert "
+        "the file anew",
+        names=r"(?:type|tokenizer): '([^']{1,60})'",
     ),
     Cause(
         "unknown-quantisation",
-        r"invalid ggml type|unknown type \d+|unsupported ggml type|has invalid ggml type",
+        r"invalid ggml type|unknown type \d+|unsupported ggml type|has invalid ggml type|not a multiple of block size"
+        r"|unknown ftype",
         "this llama.cpp does not know the file's quantisation: use the fork or version that made it",
     ),
     Cause(
         "error-invalid-argument",
-        r"error: (invalid|unknown) argument:|error while handling argument",
-        "this llama-server has no such option: its version differs from the one checked",
+        r"error: (invalid|unknown) argument:?|unrecognized (argument|option)",
+        "this llama-server has no such option, as of another version or misspelt: remove or rename it",
+        names=r"argument:? \"?(-[\w-]{1,60})",
     ),
     Cause(
         "no-flash-attention",
-        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off"
+        r"flash_attn (is )?(not (supported|compatible) .{0,200})?forcing off|[Ff]lash.?[Aa]ttention .{0,80}not "
+        r"supported"
         r"|Flash Attention .{0,200}not supported.{0,200}disabl",
         "flash attention does not work with this model or card, so a quantised V cache does not either: use f16 for it",
     ),
     Cause(
         "quantized-v-cache",
         r"(quantized )?V cache (quantization|was requested|is quantized).{0,200}[Ff]lash|quantized V cache",
-        'a quantised V cache needs flash attention: flash_attention = "on"',
+        'a quantised V cache needs flash attention: flash_attention = "on", with the same type for K and V; where '
+        "the model "
+        "or card has none, use f16 for V",
     ),
     Cause(
         "split-mode-tensor-not-implemented",
-        r"SPLIT_MODE_TENSOR not implemented",
+        r"SPLIT_MODE_TENSOR not (implemented|supported)",
         'not supported for this model: use split_mode = "layer"',
-    ),
-    Cause(
-        "draft-model",
-        r"failed to (load|create) draft (model|context)|draft model .{0,200} (is not compatible"
-        r"|incompatible)|speculative decoding .{0,200}not supported|draft model vocab \w+ must match",
-        "the draft model cannot be used with this model: the line names the reason",
     ),
     Cause(
         "no-usable-card",
@@ -129,45 +156,65 @@ CAUSES = (
         harmless=True,
     ),
     Cause(
-        "context-shift",
-        r"exceeds the available context size|[Cc]ontext size has been exceeded|input is too large to process",
-        "a request is longer than the context: raise the context, or shorten the request",
-    ),
-    Cause(
         "split-mode-tensor",
-        r"ggml_new_object: not enough space|ggml-backend-meta\.cpp|split_state",
+        r"ggml-backend-meta\.cpp|split_state",
         'a fault of split_mode = "tensor": use split_mode = "layer"',
     ),
     Cause(
         "device-lost",
-        r"DeviceLostError|device lost on|ggml_vulkan: .{0,200}[Ll]ost",
+        r"DeviceLostError|ErrorDeviceLost|UR_RESULT_ERROR_DEVICE_LOST|device lost on|ggml_vulkan: .{0,200}[Ll]ost",
         "the card hung or was reset: look at the kernel's log; a smaller batch or another driver may help",
     ),
     Cause(
         "vulkan-memory",
-        r"ggml_vulkan: Device memory allocation of size \d+ failed",
-        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch",
-    ),
-    Cause(
-        "template",
-        r"Unable to generate parser for this template|System message must be at the beginning"
-        r"|[Jj]inja.{0,200}([Ee]rror|exception)",
-        "the chat template cannot be used, or refuses the order of messages: give another one as chat_template_file",
-    ),
-    Cause(
-        "preset",
-        r"option '?[\w-]+'? (is )?not recognized in preset",
-        "the preset has an option that this llama-server lacks: remove it",
+        r"ggml_vulkan: Device memory allocation of size \d+ failed|Requested buffer size exceeds|maxBufferSize"
+        r"|maxMemoryAllocationSize",
+        "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch; "
+        "where memory "
+        "is free, it is a fault of this build: use another",
     ),
     Cause(
         "projector",
         r"unknown projector type",
-        "this llama.cpp is older than the model's projector (mmproj): use a newer engine",
+        "this llama.cpp is older than the model's projector (mmproj): use a newer engine, or start without mmproj",
+        names=r"projector type: (\S{1,60})",
+    ),
+    Cause(
+        "projector-mismatch",
+        r"mismatch between text model|wrong mmproj|does not have (?:vision|audio) encoder|[Ff]ailed to load CLIP "
+        r"model|failed to load "
+        r"multimodal model|clip_init: failed|unable to find tensor|mmproj.{0,80}(?:failed|mismatch|not)",
+        "the projector (mmproj) is not this model's, or cannot be loaded: use the mmproj file of the same model",
+        names=r"([^'\"/\\]{1,70}\.gguf)",
+    ),
+    *OPTION_CAUSES,
+    Cause(
+        "adapter",
+        r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w*: .{0,100}(?:fail|error"
+        r"|not)|control vector.{0,60}fail",
+        "the adapter does not fit the model: it is of another base model, or its file is damaged",
+        names=r"adapter '?([^'\s]{1,80})",
     ),
     Cause(
         "ggml-assert",
-        r"GGML_ASSERT\(|GGML_ABORT",
-        "llama.cpp stopped at its own assertion: an engine bug, or unsupported options; search for the line",
+        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b",
+        "llama.cpp stopped at its own assertion, a fault of this build or options that it does not support together: "
+        "use "
+        "another build, then drop the newest options (drafting, split_mode, KV cache types) one by one",
+        broad=True,
+        names=r"GGML_ASSERT\((.{1,80}?)\) failed",
+    ),
+    Cause(
+        "pinned-host-memory",
+        r"failed to allocate .{0,40}of pinned memory",
+        "host memory that is not pinned is used in its place",
+        harmless=True,
+    ),
+    Cause(
+        "fit-skipped",
+        r"this warning is normal during memory fitting|fit params to free device memory: .{0,80}already set",
+        "options that are set by hand are not adapted to the memory",
+        harmless=True,
     ),
     Cause(
         "failed-to-mlock", r"failed to mlock", "not all weights are locked in RAM, but all are served", harmless=True
@@ -175,15 +222,25 @@ CAUSES = (
     Cause(
         "cuda-init-unknown",
         r"failed to initialize CUDA: unknown error",
-        "the module nvidia_uvm is not loaded: `modprobe nvidia_uvm`",
+        "the module nvidia_uvm is not loaded, or the container lacks /dev/nvidia-uvm: `modprobe nvidia_uvm`",
         check="N03",
     ),
     *COMMON_CAUSES,
-    Cause("cuda-init", r"ggml_cuda_init: failed to initialize CUDA", "no driver responds: see nvidia-smi", check="N02"),
+    Cause(
+        "cuda-init",
+        r"ggml_cuda_init: failed to initialize CUDA",
+        "CUDA does not start: no driver responds or no card is passed to the process: see nvidia-smi",
+        check="N02",
+    ),
     Cause(
         "model-load",
-        r"error loading model|failed to load model|exiting due to model loading error",
+        r"error loading model|failed to load (the )?model|exiting due to (model loading|HTTP server) error|failed to "
+        r"create (context|llama_context)"
+        r"|unable to (load|create) (model|llama context)|error while trying to fit params|failed to create_context"
+        r"|common_init_result: failed|failed to initialize the context: *$|instance name=\S+ exited|prev != "
+        r"ggml_uncaught_exception",
         "the model could not be loaded: the reason stands above in the log",
         general=True,
     ),
+    *FORMS,
 )

@@ -49,6 +49,9 @@ class Door:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Hand a request on, or refuse it."""
         kind = scope["type"]
+        if scope.get("method") == "HEAD":
+            # vLLM's paths take GET alone (FastAPI); uvicorn, which keeps its own scope, leaves the body out
+            scope = {**scope, "method": "GET"}
         # a browser asks beforehand without its key, and is told no more than which origins may ask
         if kind == "lifespan" or (kind == "http" and (scope["path"] in OPEN or scope["method"] == "OPTIONS")):
             await self.app(scope, receive, send)

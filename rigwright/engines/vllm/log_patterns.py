@@ -3,92 +3,141 @@
 from __future__ import annotations
 
 from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import COMMON_CAUSES
+from rigwright.engines.log_patterns import COMMON_CAUSES, DRAFTING_FAULT
+from rigwright.engines.python_log_patterns import FORMS
+from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
+from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
 MARKER = (
     r"\((?:APIServer|EngineCore|Engine_?\w*|Worker)[^()]{0,30} ?pid=\d+\)|\bvllm\b|\bvLLM\b"
     r"|\[(?:core|launcher|loggers|gpu_model_runner|gpu_worker|api_server|multiproc_executor"
     r"|async_llm|shm_broadcast|pynccl|envs"
     r"|kv_cache_utils|fa_utils|config|model|utils)\.py:\d+\]"
+    r"|^Traceback \(most recent call last\)|^\s*(?:[\w.]+\.)?[A-Z]\w+(?:Error|Exception): |/csrc/custom_all_reduce"
 )
-"""What only a log of vLLM contains: the names of its processes, its package and its source files."""
+"""What only a log of vLLM contains: the names of its processes, its package and source files, and Python's "
+"exceptions."""
 
-_SMALLER = "lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens"
+_SMALLER = (
+    "the card's memory is full: lower max_model_len, max_num_seqs or max_num_batched_tokens; while weights load, use a "
+    "smaller quantisation or more cards; while a request runs, lower gpu_memory_utilization"
+)
 
 CAUSES = (
     Cause(
         "is-less-than-desired-gpu-memory-utilization",
-        r"is less than desired GPU memory utilization",
+        r"is less than desired GPU memory utilization|Free memory on device .{0,60}on startup",
         "something else uses the card's memory: see nvidia-smi, or lower gpu_memory_utilization",
         check="N04",
+        names=r"on device (\S{1,20} \([\d./ ]{3,20}GiB\))",
     ),
     Cause(
+        "traceback-frame",
+        r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d+",
+        "a frame of a traceback: its last line has the error",
+        harmless=True,
+        plain=True,
+    ),
+    Cause(
+        "engine-arguments",
+        r"non-default args: |LLM engine \(v\S{1,60}\) with config: |args: Namespace\(|Dumping (?:input data|scheduler)",
+        "the configuration of the engine",
+        harmless=True,
+        plain=True,
+    ),
+    *MEMORY,
+    Cause(
         "kv-cache-is-needed-which-is-larger-than-the-avai",
-        r"KV cache is needed, which is larger than the available KV cache memory",
-        "max_model_len does not fit next to the weights: lower it, or raise gpu_memory_utilization",
+        r"KV cache is needed, which is larger than the available KV cache memory|To serve at least one request with "
+        r"the "
+        r"model|larger than the maximum number of tokens that can be stored in KV cache|[Ee]stimated maximum model "
+        r"length",
+        "max_model_len does not fit next to the weights: lower it (the line has the largest that fits), or raise "
+        "gpu_memory_utilization",
+        names=r"max seq len \((\d+)\)|max_model_len \((\d+)\)",
     ),
     Cause(
         "no-available-memory-for-the-cache-blocks",
-        r"No available memory for the cache blocks",
-        "the weights leave no space: raise gpu_memory_utilization",
+        r"No available memory for the cache blocks|Available KV cache memory: -",
+        "the weights leave no space for the KV cache: raise gpu_memory_utilization, lower max_num_batched_tokens, or "
+        "use "
+        "a smaller quantisation or more cards",
     ),
     Cause(
         "mamba-cache-blocks",
-        r"exceeds available Mamba cache blocks",
+        r"exceeds available Mamba cache blocks|max_num_seqs \(\d+\) exceeds",
         "each sequence needs a Mamba cache block: lower max_num_seqs to the number in the line, or "
         "raise gpu_memory_utilization",
     ),
-    Cause("cuda-out-of-memory", r"CUDA out of memory|CUDA error: out of memory", _SMALLER),
+    Cause(
+        "cuda-out-of-memory",
+        r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|torch\.(?:cuda\.)?OutOfMemoryError",
+        _SMALLER,
+    ),
     Cause(
         "max-model-len",
-        r"User-specified max_model_len \(\d+\) is greater than the derived max_model_len",
+        r"User-specified max_model_len \(\d+\) is greater than the derived max_model_len|VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+        r"|max_model_len must be",
         "max_model_len is above what the model's config.json allows: lower it, or declare rope scaling",
     ),
     Cause(
         "batched-tokens",
-        r"max_num_batched_tokens \(\d+\) is (smaller|less) than|max_num_batched_tokens.{0,200}must be",
+        r"max_num_batched_tokens \(\d+\) is (smaller|less) than|max_num_batched_tokens.{0,200}must be"
+        r"|max_num_scheduled_tokens|long_prefill_token_threshold",
         "max_num_batched_tokens does not fit the other limits that the line names: raise it to the value in the line",
     ),
     Cause(
         "speculative-decoding",
-        r"NotImplementedError: .{0,200}[Ss]peculative [Dd]ecoding|[Ss]peculative decoding .{0,200}not (yet )?supported",
-        "this vLLM does not combine speculative decoding with the model: remove speculative_config",
+        r"NotImplementedError: .{0,200}[Ss]peculative [Dd]ecoding|[Ss]peculative [Dd]ecoding .{0,200}not (yet )?support"
+        r"|\b(?:EAGLE|MTP|DFlash|Medusa|drafter|drafting|draft model)\b.{0,100}(?:not (?:yet )?support|not compatible"
+        r"|not implemented|only supports?)|spec(?:ulative)?[ _-]decod\w+.{0,100}(?:requires|only)",
+        "this vLLM does not combine speculative decoding with this model or option: remove speculative_config (or the "
+        "option that the line names), or use a newer vLLM",
     ),
     Cause(
         "reasoning-parser",
-        r"reasoning parser could not locate think",
-        "the reasoning_parser is another model's: use the one that the model's page names",
+        r"(?:parser|Parser).{0,40}could not locate|tokenizer did not include <",
+        "the reasoning_parser or tool_call_parser is another model's, as the tokenizer lacks its marks: use the one "
+        "that "
+        "the model's page names, or none",
+        names=r"(\w+(?:Parser)?) (?:reasoning|[Tt]ool) ?[Pp]arser|(\w+Parser)",
     ),
-    Cause("lora-rank", r"LoRA rank \d+ is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"),
-    Cause("page-size", r"page size .{0,200}not divisible", "the block size does not fit the model: remove block_size"),
-    Cause("pinned-memory", r"UVA is not available", "pinned memory is missing, as in WSL: VLLM_WSL2_ENABLE_PIN_MEMORY"),
     Cause(
         "cutlass-version",
-        r"module 'cutlass[\w.]*' has no attribute|mlir_global_dtors",
+        r"module '?cutlass[\w.]*'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
+        r"|dsl)\S* "
+        r".{0,60}(?:[Ee]rror|attribute)|No module named 'cutlass",
         "nvidia-cutlass-dsl is of another version than the engine expects: redeploy the locked environment",
     ),
     Cause(
         "heads-not-divisible",
         r"attention heads \(\d+\) must be divisible by tensor parallel size|is not divisible by "
         r"(tensor parallel|tp|the tensor)|must be divisible by tensor_parallel_size|heads must be "
-        r"divisible by",
+        r"divisible by|parallel world size must divide|AssertionError: \d+ is not divisible by \d+",
         "the model cannot be split over this number of cards: choose a tensor_parallel_size that "
         "divides its attention heads",
+        names=r"(\(\d+\).{0,60}\(\d+\))",
     ),
     Cause(
         "world-size",
         r"World size \(\d+\) is larger than the number of available GPUs|tensor parallel "
-        r"size.{0,200}(exceeds|larger than).{0,200}(GPUs|devices)",
+        r"size.{0,200}(exceeds|larger than).{0,200}(GPUs|devices)|local_world_size .{0,60}must be less than or equal"
+        r"|DP adjusted local rank",
         "the variant needs more cards than the instance sees: compare `cards` with tensor_parallel_size",
         check="N01",
     ),
     Cause(
-        "failed-to-infer-device-type", r"Failed to infer device type", "no driver responds: see nvidia-smi", check="N02"
+        "failed-to-infer-device-type",
+        r"Failed to infer device type|Device string must not be empty",
+        "vLLM sees no card: no driver responds (see nvidia-smi), or the container was started without the cards",
+        check="N02",
     ),
     Cause(
         "no-available-shared-memory-broadcast-block-found",
         r"No available shared memory broadcast block found",
-        "a worker hangs: too little memory for the weights?",
+        "a worker hangs or works long (weights, kernels to compile, a collective that another card or host does not "
+        "join): look for the first error of a worker, and for an Xid: `journalctl -k --grep Xid`",
+        general=True,
     ),
     Cause(
         "vllm-is-using-nccl",
@@ -96,10 +145,14 @@ CAUSES = (
         'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"',
         last=True,
     ),
+    DRAFTING_FAULT,
     Cause(
         "an-illegal-memory-access-was-encountered",
         r"an illegal memory access was encountered",
-        'a kernel failed: compilation_config = {cudagraph_mode = "PIECEWISE"} is known to help',
+        "a kernel of vLLM read or wrote a wrong address, mostly a fault of vLLM: change its version, turn off "
+        'speculative_config, then set compilation_config = {cudagraph_mode = "PIECEWISE"}; else a faulty card: look '
+        "for "
+        "an Xid: `journalctl -k --grep Xid`",
     ),
     # whatever it guesses ahead is thrown away; 1 is what comes without
     Cause(
@@ -111,12 +164,16 @@ CAUSES = (
     Cause(
         "unrecognized-arguments",
         r"unrecognized arguments:",
-        "this vLLM has no such option: its version differs from the one checked",
+        "this vLLM has no such option, as of another version or misspelt: remove or rename it",
+        names=r"arguments: (\S{1,80})",
     ),
     Cause(
         "invalid-option",
-        r"(vllm|api_server\.py): error: (argument|the following arguments)",
+        r"(vllm|api_server\.py|usage)\b.{0,20}: error: (argument|the following arguments|invalid choice|expected)"
+        r"|error: "
+        r"argument --?[\w-]+",
         "an option has a value that this vLLM refuses: the line names it",
+        names=r"argument (-[\w/-]{1,80})",
     ),
     Cause(
         "concurrent-partial-prefill-is-not-supported",
@@ -131,14 +188,25 @@ CAUSES = (
     Cause(
         "quantization-capability",
         r"quantization method .{0,200} is not supported for the current GPU|Minimum capability: \d+\. "
-        r"Current capability|fp8e4nv not supported in this architecture",
+        r"Current capability|fp8e4nv not supported in this architecture|Marlin W4A8-FP8 only support|FP8 "
+        r".{0,60}requires "
+        r".{0,40}capability",
         "these cards do not support the model's quantisation: serve another variant",
     ),
     Cause(
         "no-attention-backend",
-        r"No valid attention backend|Selected backend .{0,200} is not valid for this configuration|No "
-        r"suitable attention backend",
-        "no attention backend supports this head size, data type and compute capability: the line lists the reasons",
+        r"No valid attention backend|Cannot use .{0,60} backend|[Ss]elected backend .{0,200} is not valid for this "
+        r"configuration|No "
+        r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not "
+        r"supported"
+        r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention"
+        r"|FlashInfer|FlashMLA"
+        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim"
+        r"|size))(?!.{0,60}kv.?cache).{0,100}"
+        r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
+        "no attention backend, or not the selected one, supports this head size, data type, option and card: remove "
+        "attention_backend, or select another; the line has the reasons",
+        names=r"[Bb]ackend'? (?:AttentionBackendEnum\.)?'?(\w{3,40})|(Flash\w{3,20})",
     ),
     Cause(
         "invalid-literal-for-int-with-base-10-gpu",
@@ -147,55 +215,101 @@ CAUSES = (
     ),
     Cause(
         "nccl-error",
-        r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|NCCL WARN Cuda failure",
-        'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"',
+        r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda"
+        r"|system) "
+        r"error|NCCL WARN Cuda failure|peer access is not supported",
+        'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container also needs `--ipc=host`; '
+        "NCCL_DEBUG=INFO "
+        "shows the step",
     ),
     Cause(
         "worker-died",
-        r"WorkerProc initialization failed|Worker proc .{0,200} died unexpectedly|VllmWorker-?\d+ died",
+        r"WorkerProc (?:initialization )?failed|WorkerProc hit an exception|Worker proc .{0,200} died unexpectedly"
+        r"|VllmWorker-?\S+ died|Worker failed with error|Worker \S+ failed to initialize|RayWorkerProc "
+        r".{0,40}(?:failed|died)"
+        r"|Executor failed|Process \S+ .{0,20}died with exit code|Error in inspecting model|failed to be inspected",
         "a worker process ended: its own error stands above in the log",
         general=True,
     ),
     Cause(
+        "request-failed",
+        r"Error in (?:chat )?(?:completion|message|token generation|\S+) stream (?:generator|converter)|Exception "
+        r"caught\. Request id"
+        r"|HTTPException caught|RequestValidationError caught|failed with an internal error during|Error in "
+        r"preprocessing prompt"
+        r"|Error in (?:create_messages|parser creation|tool parser creation)|Exception in ASGI application"
+        r"|ChatCompletionStreamResponse"
+        r"|Internal [Ss]erver [Ee]rror",
+        "a request failed: the error before it, or in the same traceback, is the cause",
+        general=True,
+    ),
+    Cause(
         "engine-core-died",
-        r"Engine core initialization failed|EngineDeadError|EngineCore (encountered a fatal error|died unexpectedly)",
+        r"Engine core (initialization failed|process .{0,40}died)|EngineDeadError|EngineCore (encountered|died "
+        r"unexpectedly"
+        r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception "
+        r"occurred while "
+        r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
+        r"",
         "the engine's core process ended: its own error stands above in the log",
         general=True,
     ),
     Cause(
         "rpc-timeout",
         r"RPC call to \w+ timed out|TimeoutError: RPC",
-        "a worker did not answer in time: a hung card or collective; look for an Xid: `journalctl -k --grep Xid`",
+        "a worker did not answer in time: a hung card, or a collective (NCCL) that another card or host does not "
+        "join: look "
+        "for the first error of another worker, for an Xid (`journalctl -k --grep Xid`), and check the network between "
+        "hosts; a slow first compilation needs a larger VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     ),
     Cause(
         "cannot-find-any-model-weights-with",
-        r"Cannot find any model weights with",
+        r"Cannot find any (?:\w+ )?model weights with|No model weights found in|Cannot find any safetensors",
         "files of the model are missing",
         check="W06",
     ),
     Cause(
         "weights-mismatch",
         r"There is no module or parameter named|Following weights were not initialized from checkpoint"
-        r"|size mismatch for |KeyError: '(model|language_model|lm_head|layers)\.",
-        "the weights do not fit the model code of this vLLM version: use the engine version that the "
-        "model's page names",
+        r"|size mismatch for |KeyError: '[\w.]*(model|layers|blocks|lm_head|visual|weight|experts|proj|norm|embed)\w*\."
+        r"|KeyError: '[\w.]+\.(?:weight|bias|qweight|scales)|Attempted to load weight|Tried to load weights of size"
+        r"|loaded_weight\.shape|are not in the checkpoint|has no parameter|No module or parameter named|Missing keys "
+        r".{0,80}in "
+        r"loaded state|missing QKV parts|[Uu]nexpected key\(?s?\)? in state_dict|Expected \w+_weight first dimension",
+        "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the "
+        "version "
+        "that the model's page names, or another export of the model",
+        names=r"(?:KeyError:|named|parameter|for) '([^']{1,80})'",
     ),
     Cause(
         "tokenizer",
-        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist",
-        "the tokenizer's files are missing, or need a newer transformers",
+        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist|has no attribute "
+        r"all_special_tokens"
+        r"|(?:tiktoken\.model|tokenizer\.\w+) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) "
+        r"loaded|data did "
+        r"not match any variant of untagged enum|PyPreTokenizerTypeWrapper|Unsupported tokenizer|TokenizersBackend",
+        "the tokenizer's files are missing, or were made by another version of transformers than this vLLM loads: use "
+        "the transformers that vLLM pins, or a newer vLLM",
         check="W06",
+        names=r"class (\w{1,60})|(\w{1,40}Tokenizer\w*)",
     ),
     Cause(
         "chat-template",
         r"does not define a chat template|no chat template is (set|defined)|default chat template is "
-        r"no longer allowed",
-        "the model has no chat template: set `chat_template`, or use /v1/completions",
+        r"no longer allowed|chat template path doesn't exist|appears path-like, but doesn't exist"
+        r"|ChatTemplateResolutionError",
+        "the model has no chat template, or the file of `chat_template` does not exist: set it, or use an "
+        "-it/-instruct "
+        "model or /v1/completions",
     ),
     Cause(
         "tool-parser",
-        r"invalid tool call parser|invalid reasoning parser|tool choice requires --enable-auto-tool-choice",
-        "tool calls need enable_auto_tool_choice and a tool_call_parser of this version",
+        r"invalid tool call parser|invalid reasoning parser|[Tt]ool choice requires --enable-auto-tool-choice"
+        r"|(?:[Tt]ool|[Rr]easoning)?_?\w* ?[Pp]arser:? ?'.{0,60}'? ?.{0,20}(?:not found|not been registered)"
+        r"|enable-auto-tool-choice requires|reasoning_parser_name=",
+        "tool calls need enable_auto_tool_choice and a tool_call_parser, and both parsers a name that this version "
+        "has: the line lists them",
+        names=r"[Pp]arser(?:: ?|:? ')([\w-]{2,40})",
     ),
     Cause(
         "custom-allreduce-is-disabled-because",
@@ -221,5 +335,14 @@ CAUSES = (
         "this version does not use it",
         harmless=True,
     ),
-    *COMMON_CAUSES,
+    Cause(
+        "leaked-shared-memory",
+        r"resource_tracker: There appear to be|destroy_process_group\(\) was not called",
+        "a consequence of the end of the process",
+        harmless=True,
+    ),
+    *OPTION_CAUSES,
+    *REQUEST_CAUSES,
+    *(cause for cause in COMMON_CAUSES if cause is not DRAFTING_FAULT),
+    *FORMS,
 )

@@ -65,15 +65,8 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
     **{
         f"closed: {path}": (_line(f"POST {path} HTTP/1.1"), {404})
         for path in (
-            *("/", "/tokenize", "/invocations", "/inference/v1/generate", "/scale_elastic_ep", "/sleep", "/slots"),
-            *(
-                "/v1/files",
-                "/v1/load_lora_adapter",
-                "/v1/audio/transcriptions",
-                "/completion",
-                "/docs",
-                "/props",
-            ),
+            *("/tokenize", "/invocations", "/inference/v1/generate", "/scale_elastic_ep", "/sleep", "/slots"),
+            *("/v1/files", "/v1/load_lora_adapter", "/v1/audio/transcriptions", "/completion", "/docs", "/props"),
             *("/_auth", "/_error", "/@serve", "/route/chat/completions", "/auth", "/state", "/gone/00", "/probe/one"),
         )
     },
@@ -84,6 +77,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
         f"method {method}": (_line(f"{method} /v1/chat/completions HTTP/1.1"), {405})
         for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND")
     },
+    "the root, posted": (_line("POST / HTTP/1.1"), {405}),
     "models, posted": (_line("POST /v1/models HTTP/1.1"), {405}),
     "a tunnel": (_line("CONNECT box:443 HTTP/1.1", body=b""), {400, 405}),
     "small letters": (_line("post /v1/chat/completions HTTP/1.1"), {400}),

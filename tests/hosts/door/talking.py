@@ -8,7 +8,7 @@ import shutil
 import ssl
 
 from door.clients import posting, secured, told
-from door.world import ALICE, World, until
+from door.world import ALICE, OFTEN, World, until
 
 PREFLIGHT = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
 PREFLIGHT += "Access-Control-Request-Method: POST\r\n"
@@ -88,7 +88,7 @@ async def clients_are_told_nothing_of_engines(world: World) -> None:
 
 
 async def only_declared_origins_may_ask(world: World) -> None:
-    for origin in ("https://chat.example", "chrome-extension://abcdef"):
+    for origin in ("https://chat.example", "chrome-extension://abcdef", "app://obsidian.md", "file://"):
         status, headers, body = await world.ask(f"{PREFLIGHT}Origin: {origin}\r\n\r\n".encode())
         assert (status, body) == (204, b"")
         assert headers["access-control-allow-origin"] == origin and headers["vary"] == "Origin"
@@ -98,7 +98,8 @@ async def only_declared_origins_may_ask(world: World) -> None:
             status, headers, _ = await world.post({"model": "tiny"}, f"Origin: {origin}", path=path)
             assert (status, headers["access-control-allow-origin"]) == (wanted, origin)
     reached = world.reached()
-    for origin in ("https://evil.example", "https://chat.example.evil", "null", "chrome-extension://abcdeg"):
+    others = ("https://evil.example", "https://chat.example.evil", "null", "chrome-extension://abcdeg", "file://x")
+    for origin in (*others, "app://obsidian.md.evil", "App://obsidian.md"):
         for text in (
             f"{PREFLIGHT}Origin: {origin}\r\n\r\n".encode(),
             posting(b'{"model":"tiny"}', f"Origin: {origin}"),
@@ -115,7 +116,8 @@ async def models_and_health_are_the_gateways_own(world: World) -> None:
         return f"GET {path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n{given}\r\n".encode()
 
     status, _, body = await world.ask(get("/v1/models"))
-    assert status == 200 and [one["id"] for one in json.loads(body)["data"]] == ["tiny"]
+    assert status == 200
+    assert [(one["id"], one["root"]) for one in json.loads(body)["data"]] == [("tiny", "tiny"), ("gpt-4o", "tiny")]
     for path, wanted in (("/v1/models/tiny", 200), ("/v1/models/%74iny", 200), ("/v1/models/none", 404)):
         assert (await world.ask(get(path)))[0] == wanted, path
     assert (await world.ask(get("/v1/models/a%0d%0aX-Rw-Key:%20x")))[0] in (400, 404)
@@ -127,6 +129,61 @@ async def models_and_health_are_the_gateways_own(world: World) -> None:
         world.unlink(name)
     assert (await world.ask(get("/health")))[0] == 503
     assert world.reached() == 0
+
+
+async def head_is_answered_as_get_is_without_the_body(world: World) -> None:
+    paths = ("/", "/health", "/v1/models", "/v1/models/gpt-4o", "/v1/models/none", "/metrics", "/metrics/one", "/none")
+    key = f"Authorization: Bearer {ALICE}\r\n"
+    for port, path, header in (
+        *((world.port, path, "") for path in paths),
+        *((world.port + 1, path, key) for path in ("/v1/models", "/v1/models/none")),
+        (world.port + 1, "/v1/models", ""),
+        (world.port, "/v1/completions", ""),
+        (world.port, "/health", "Origin: https://evil.example\r\n"),
+    ):
+        text = f" {path} HTTP/1.1\r\nHost: box\r\n{header}\r\n"
+        end = "GET /v1/nothing HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n"
+        got, gets, _ = await world.ask(
+            f"GET{text}".encode().replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), port
+        )
+        # another request on the same connection: what follows the headers is its answer, and no body
+        status, headers, body = await world.ask(f"HEAD{text}{end}".encode(), port)
+        assert (status, body[:13]) == (got, b"HTTP/1.1 404 "), (path, status, body)
+        for name in ("content-type", "allow", "www-authenticate", "x-content-type-options"):
+            assert headers.get(name) == gets.get(name), (path, name, headers, gets)
+        # of metrics, which count the requests, nginx does not know the length beforehand
+        assert headers.get("content-length") == gets.get("content-length"), path
+    for name in ("one", "two"):
+        world.unlink(name)
+    for path in ("/health", "/metrics/one"):
+        assert (await world.ask(f"HEAD {path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n".encode()))[0] == 503
+    often = f"HEAD /v1/models HTTP/1.1\r\nHost: box\r\nConnection: close\r\nAuthorization: Bearer {OFTEN}\r\n\r\n"
+    assert [(await world.ask(often.encode(), world.port + 1))[0] for _ in range(2)] == [200, 429]
+    with_body = b"HEAD /health HTTP/1.1\r\nHost: box\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"
+    assert (await world.ask(with_body))[0] == 400
+
+
+async def a_wrong_path_is_answered_with_the_base_url(world: World) -> None:
+    for path, base in (
+        ("/v1/v1/chat/completions", "http://box/v1"),
+        ("/chat/completions?key=rw-secret", "http://box/v1"),
+        ("//v1/chat/completions", "http://box/v1"),
+        ("/api/v1/models", "http://box/v1"),
+        ("/v1/", "http://box/v1"),
+        ("/api/chat", "OpenAI-compatible API with the base URL http://box/v1"),
+    ):
+        for port in (world.port, world.port + 1):
+            text = posting(b'{"model":"tiny"}', f"Authorization: Bearer {OFTEN}", "X-Api-Key: rw-secret", path=path)
+            status, headers, body = await world.ask(text, port)
+            error = json.loads(body)["error"]
+            assert (status, error["type"], error["code"]) == (404, "not_found_error", "path_not_found")
+            assert error["message"].endswith(base) and b"secret" not in body and b"\\" not in body, body
+            assert "location" not in headers
+    _, _, body = await world.ask(posting(b"{}", path="/models"), world.port + 2)
+    assert b"https://box/v1" in body
+    status, _, body = await world.ask(b"GET / HTTP/1.1\r\nHost: box:8020\r\nConnection: close\r\n\r\n")
+    assert (status, json.loads(body)["openai_base_url"]) == (200, "http://box:8020/v1")
+    assert world.reached() == 0 and world.stderr() == ""
 
 
 async def metrics_are_for_those_who_are_declared(world: World) -> None:

@@ -50,8 +50,8 @@ SETTINGS: dict[str, object] = {
             "salted": False,
         }
     },
-    "aliases": {},
-    "origins": ["https://chat.example", "chrome-extension://abcdef"],
+    "aliases": {"gpt-4o": "tiny"},
+    "origins": ["https://chat.example", "chrome-extension://abcdef", "app://obsidian.md", "file://"],
     "probe": {"every": 600, "timeout": 60},
     "fields": RULES["fields"],
 }

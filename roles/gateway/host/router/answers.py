@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,19 @@ def error(
     return json_answer(status, {"error": value}, *headers)
 
 
-def card(name: str) -> dict[str, object]:
-    """A model as /v1/models has it."""
-    return {"id": name, "object": "model", "created": 0, "owned_by": "rigwright"}
+def card(name: str, root: str) -> dict[str, object]:
+    """A model as /v1/models has it, with vLLM's members for a model of several names (ModelCard of its protocol).
+
+    Args:
+        name: what clients ask for.
+        root: the model's own name; another than `name` for an alias.
+    """
+    return {"id": name, "object": "model", "created": 0, "owned_by": "rigwright", "root": root, "parent": None}
 
 
-def models(names: Iterable[str]) -> Answer:
-    """The list of models."""
-    return json_answer(200, {"object": "list", "data": [card(name) for name in names]})
+def models(roots: Mapping[str, str]) -> Answer:
+    """The list of models, from names to models' own names."""
+    return json_answer(200, {"object": "list", "data": [card(name, root) for name, root in roots.items()]})
 
 
 def health(settings: Settings) -> Answer:

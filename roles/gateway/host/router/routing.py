@@ -97,10 +97,11 @@ class Router:
         if rights is None:
             return _unknown_key()
         if name is None:
-            return answers.models(rights)
-        if self.settings.served(name) not in rights:
+            return answers.models({one: root for root in rights for one in self.settings.names(root)})
+        root = self.settings.served(name)
+        if root not in rights:
             return _unknown_model(name, rights)
-        return answers.json_answer(200, answers.card(name))
+        return answers.json_answer(200, answers.card(name, root))
 
     def _route(self, request: Request, path: str) -> Answer:
         if request.method != "POST":

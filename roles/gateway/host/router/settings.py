@@ -92,6 +92,10 @@ class Settings:
         """The model's own name for an alias, or the name itself."""
         return self.aliases.get(name, name)
 
+    def names(self, model: str) -> tuple[str, ...]:
+        """All names of a model, its own first."""
+        return (model, *(alias for alias, name in self.aliases.items() if name == model))
+
     @property
     def instances(self) -> dict[str, str]:
         """What the engine of each instance calls its model, by instance."""

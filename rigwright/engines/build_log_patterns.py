@@ -1,0 +1,159 @@
+"""Causes in messages of loaders and compilers of libraries and kernels, and about files of models.
+
+Sources: glibc's loader, nvcc, ptxas, ninja, Triton, FlashInfer, transformers, safetensors and huggingface_hub.
+"""
+
+from __future__ import annotations
+
+from rigwright.engines.log import Cause
+
+BUILDS = (
+    Cause(
+        "libcudart",
+        r"failed to open libnvrtc|lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
+        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
+        "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
+    ),
+    Cause(
+        "glibc",
+        r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
+        "the engine was built for a newer distribution: build it on this one",
+    ),
+    Cause(
+        "missing-library",
+        r"cannot open shared object file: No such file or directory",
+        "a library is missing: redeploy, which restores the environment",
+    ),
+    Cause(
+        "undefined-symbol",
+        r"undefined symbol: ",
+        "two packages of the environment do not fit together, usually torch and an extension: "
+        "redeploy the locked environment",
+    ),
+    Cause(
+        "flashinfer-version",
+        r"flashinfer-(cubin|jit-cache|python)?.{0,200}version.{0,200}does not match",
+        "flashinfer's packages have different versions: lock the same version of flashinfer-python "
+        "and flashinfer-cubin",
+    ),
+    Cause(
+        "triton-shared-memory",
+        r"OutOfResources: out of resource: shared memory|Required: \d+, Hardware limit: \d+",
+        "a Triton kernel needs more shared memory than this compute capability has: use another "
+        "attention backend or a smaller block size",
+    ),
+    Cause(
+        "triton-registers",
+        r"OutOfResources: out of resource|PassManager::run failed",
+        "Triton cannot compile a kernel for this card: use another attention backend",
+    ),
+    Cause(
+        "nvcc-host-compiler",
+        r"unsupported GNU version|-- unsupported (clang|Microsoft Visual Studio|GNU) version",
+        "nvcc does not support this gcc: use the host compiler that the CUDA toolkit names",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-architecture",
+        r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
+        r"|not supported by NVRTC|Value '(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
+        r"--gpu-architecture",
+        "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
+        "TRITON_PTXAS_PATH to its ptxas for Triton",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-glibc",
+        r"exception specification is incompatible|math_functions\.h.{0,200}rsqrt|rsqrt.{0,200}noexcept",
+        "nvcc's headers conflict with this glibc: use a newer CUDA toolkit",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-missing",
+        r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
+        r"such file or directory: '[^']*nvcc'",
+        "a kernel has to be compiled and nvcc is missing: redeploy, which installs the toolkit",
+        check="K01",
+    ),
+    Cause(
+        "headers-missing",
+        r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
+        "a kernel cannot be compiled because a header is missing: redeploy",
+        check="K01",
+    ),
+    Cause(
+        "ninja",
+        r"No such file or directory: 'ninja'|Ninja is required to load C\+\+ extensions",
+        "its environment's programs are not on PATH: redeploy, which rewrites the unit",
+    ),
+    Cause(
+        "c-compiler",
+        r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
+        "the kernel compiler finds no gcc: redeploy, which installs it",
+    ),
+    Cause(
+        "kernel-source",
+        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error|static_assert|nvcc fatal|nvlink "
+        r"(?:fatal"
+        r"|error)|ptxas (?:fatal|error)|undefined reference to|cannot find -l\w+",
+        "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "
+        "torch's version, or prebuilt kernels (flashinfer-cubin, flashinfer-jit-cache), or another backend "
+        "(VLLM_USE_FLASHINFER_SAMPLER=0)",
+        check="K01",
+        names=r"(?:error|fatal) ?:? +(.{3,80})|(cannot find -l\w+)",
+    ),
+    Cause(
+        "extension-build",
+        r"Error building extension '|Error compiling objects for extension|ninja: build stopped|Ninja build failed"
+        r"|CalledProcessError: .{0,100}ninja",
+        "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
+        "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
+        check="K01",
+        broad=True,
+        names=r"extension '([\w.-]{1,60})'",
+    ),
+    Cause(
+        "torch-architecture",
+        r"is not compatible with the current PyTorch installation",
+        "its torch has no machine code for these cards",
+    ),
+)
+
+MODEL_FILES = (
+    Cause(
+        "safetensors",
+        r"SafetensorError|HeaderTooLarge|InvalidHeaderDeserialization|MetadataIncompleteBuffer",
+        "a weights file is truncated or damaged",
+        check="W06",
+    ),
+    Cause(
+        "unknown-model-type",
+        r"model type `?\w+`? but Transformers does not recognize|Model architectures? \[?.{0,200} (?:are|is) not "
+        r"supported"
+        r"|not supported by transformers version|has no vLLM implementation|is not a registered model|Cannot find "
+        r"model "
+        r"module|Transformers does not recognize this architecture|Unknown gguf model_type|GGUF model with architecture"
+        r"|\w+ForC\w+ is not supported",
+        "the engine, or its transformers, is older than the model: use a newer engine",
+        names=r"model type `?(\w{1,60})|rchitectures? \[?'?(\w{1,80})|model_type: (\w{1,60})|architecture (\w{1,60})",
+    ),
+    Cause(
+        "remote-code",
+        r"trust_remote_code=True|--trust-remote-code",
+        "the model needs code of its repository: serve it with trust_remote_code, after reading that code",
+    ),
+    Cause(
+        "gated",
+        r"Access to model .{0,200} is restricted|GatedRepoError|gated repo|401 Client Error|403 Client Error"
+        r"|RepositoryNotFoundError|Invalid user token|(?:status:?|HTTP) 40[13]\b",
+        "the hub refuses the model: it is gated, private or misspelt, or the token is missing: accept its terms and "
+        "set HF_TOKEN",
+        names=r"Access to model ([\w./-]{1,80})|url: \S*?/([\w.-]+/[\w.-]+)/",
+    ),
+    Cause(
+        "hub-offline",
+        r"couldn't connect to '?https://huggingface\.co|OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE",
+        "the engine wants a file that was not fetched: add it to the model's files and redeploy",
+        check="W06",
+    ),
+)

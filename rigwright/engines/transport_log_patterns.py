@@ -1,0 +1,104 @@
+"""Causes between processes, cards and hosts: NCCL, Gloo, torch's rendezvous, ports, names, certificates and the hub.
+
+Sources: the messages of NCCL (src/misc, bootstrap.cc), torch.distributed (TCPStore, ProcessGroupNCCL, Gloo), glibc's
+resolver, OpenSSL, Ray, requests and huggingface_hub.
+"""
+
+from __future__ import annotations
+
+from rigwright.engines.log import Cause
+
+_MODEL_NAME = r"(?:repo|model|files?|url)\w*:? (?:for )?[`'\"]?([\w.-]+/[\w./-]{2,80})"
+
+TRANSPORT = (
+    Cause(
+        "nccl-shared-memory",
+        r"Error while creating shared memory segment|NCCL WARN .{0,200}shm_open|NCCL WARN .{0,200}/dev/shm",
+        "NCCL finds no free shared memory: enlarge /dev/shm (`--ipc=host` or `--shm-size` of a container)",
+    ),
+    Cause(
+        "nccl-same-card",
+        r"Duplicate GPU detected",
+        "two ranks use the same card: give each process its own, by CUDA_VISIBLE_DEVICES and the number of cards",
+    ),
+    Cause(
+        "nccl-interface",
+        r"no socket interface found|NCCL WARN .{0,200}(?:No interface|interface .{0,60}not found)"
+        r"|NCCL_SOCKET_IFNAME|makeDeviceForHostname|GLOO_SOCKET_IFNAME",
+        "no network interface for the processes' traffic: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the one "
+        "that reaches the other hosts",
+    ),
+    Cause(
+        "gloo-connect",
+        r"[Gg]loo.{0,200}(?:Unable to find address|connectFullMesh failed|Connection refused|timed out|unable to "
+        r"connect|Connection closed)",
+        "the processes cannot reach each other by the address that Gloo chose: set GLOO_SOCKET_IFNAME, open the "
+        "firewall, and check that the host's own name resolves",
+    ),
+    Cause(
+        "nccl-hang",
+        r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out"
+        r"|NCCL WARN .{0,200}(?:timed out|timeout)|Timeout at NCCL work",
+        "a collective between cards did not end: one rank failed or waits; look for the first error of another rank "
+        "and an Xid, then try NCCL_P2P_DISABLE=1",
+    ),
+    Cause(
+        "nccl-remote",
+        r"ncclRemoteError|NCCL WARN .{0,200}(?:Connection (?:refused|reset|closed)|socketProgress|Call to connect)",
+        "another rank ended or cannot be reached: its own first error is the cause; between hosts check the firewall",
+    ),
+    Cause(
+        "rendezvous",
+        r"DistNetworkError|DistStoreError|client socket has (?:timed out|failed to connect)|TCPStore.{0,200}"
+        r"(?:timed? ?out|failed|Broken pipe|refused)|[Rr]endezvous.{0,100}(?:timed? ?out|failed)",
+        "the processes do not find each other at start: check master address and port, that all ranks run, and the "
+        "firewall",
+        names=r"(?:connect to |host:? )[(\[]?([\w.-]+[\],: ]+ ?\d{2,5})",
+    ),
+    Cause(
+        "ray",
+        r"Ray workers have not started|number of required GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
+        r"|The current node has not been updated"
+        r"|No available node types can fulfill|Ray is not initialized|not included in a placement group"
+        r"|Cannot provide a placement group|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
+        "Ray does not start or lost a worker: check `ray status`, that each node has its cards free, and the worker's "
+        "own log",
+    ),
+    Cause(
+        "certificate",
+        r"CERTIFICATE_VERIFY_FAILED|SSL(?:Error|CertVerificationError)|certificate (?:verify failed|has expired"
+        r"|signed by unknown authority)|SSL server verification failed|unable to get local issuer certificate|HTTPS "
+        r"requested but|without SSL support|built without SSL|HTTPS is not supported",
+        "a TLS certificate is not trusted: install the certificate authority of the proxy or mirror, check the clock",
+    ),
+    Cause(
+        "name-resolution",
+        r"[Nn]ame or service not known|Temporary failure in name resolution|Could not resolve host"
+        r"|NameResolutionError|getaddrinfo failed|nodename nor servname",
+        "a host name does not resolve: check DNS and the proxy of the service, or fetch the files beforehand",
+        names=r"host(?:=|name|:)? ?'?([\w.-]{3,80})",
+    ),
+    Cause(
+        "hub-rate",
+        r"429 Client Error|Too Many Requests|rate limit(?:ed)? (?:exceeded|reached)|toomanyrequests",
+        "the server limits the number of requests: log in with a token, or wait",
+    ),
+    Cause(
+        "hub-missing-file",
+        r"(?<!Local)EntryNotFoundError|404 Client Error|(?:status:?|HTTP) 404\b|RevisionNotFoundError|no GGUF files "
+        r"found in repository"
+        r"|get_hf_plan: file .{0,200}not found in repository",
+        "the repository has no such file or revision: check the model's name, file and quantisation, and that no "
+        "preset has the name of a repository",
+        names=r"file '([^']{1,80})'|repository ([\w.-]+/[\w.-]+)|url: \S*?/([\w.-]+/[\w.-]+)/resolve",
+    ),
+    Cause(
+        "hub-download",
+        r"ConsistencyError|Consistency check failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
+        r"|Max retries exceeded with url|hf_transfer|CAS service error|common_download_file\w*: .{0,100}failed"
+        r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
+        r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
+        "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",
+        names=_MODEL_NAME,
+    ),
+)

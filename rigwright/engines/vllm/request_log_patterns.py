@@ -1,0 +1,102 @@
+"""Causes in what vLLM says of single requests: lengths, messages, tools, grammars, pictures and sound.
+
+Sources: the errors that vLLM 0.20 raises in vllm/entrypoints, renderers, multimodal, tool_parsers and sampling_params.
+"""
+
+from __future__ import annotations
+
+from rigwright.engines.log import Cause
+
+REQUEST_CAUSES = (
+    Cause(
+        "request-length",
+        r"maximum context length is \d+|exceeds model's maximum context length|longer than the maximum model length"
+        r"|[Pp]rompt "
+        r"\(length \d+\)|`?(?:max_tokens|max_completion_tokens)`?.{0,60}(?:too large|exceed)|exceeds max_tokens=",
+        "a request is longer than the context: raise max_model_len, or send a shorter prompt or fewer max_tokens",
+        request=True,
+        names=r"length (?:is |of |\()(\d+)",
+    ),
+    Cause(
+        "request-model",
+        r"The model `.{0,100}` does not exist|\bNotFoundError.{0,60}\bmodel\b",
+        "a client asks for another model name: use the served_model_name, or add it",
+        request=True,
+        names=r"model `([^`]{1,80})`",
+    ),
+    Cause(
+        "request-template",
+        r"applying chat template|jinja2\.exceptions\.\w+|TemplateError|roles must alternate|Conversation roles"
+        r"|System role not supported|System message must be at the beginning|No user query found in messages"
+        r"|Only user and assistant roles|compiling Jinja template|Chat template is passed with request",
+        "the chat template refuses the request's messages (their order, roles or tools) or is faulty: change the "
+        "messages, or set another chat_template",
+        request=True,
+        names=r"(?:TemplateError|UndefinedError|SyntaxError): (.{3,80})",
+    ),
+    Cause(
+        "request-media-count",
+        r"At most \d+ \w+\(s\) may be provided|You set \w+=\d+ \(or defaulted",
+        "a request has more images, videos or sounds than allowed: raise limit_mm_per_prompt",
+        request=True,
+        names=r"At most (\d+ \w+)\(s\)",
+    ),
+    Cause(
+        "audio-packages",
+        r"Invalid or unsupported audio file|[Ff]ailed to load audio|(?:soundfile|libsndfile).{0,60}(?:[Ee]rror|not "
+        r"|install)|No audio (?:stream )?found",
+        "the sound cannot be decoded: install vllm[audio] (soundfile, av) in the environment, else the file is damaged",
+        request=True,
+    ),
+    Cause(
+        "request-media",
+        r"is not a multimodal model|The model is not multimodal|Failed to load image|cannot identify image file"
+        r"|Could not open "
+        r"video|allowed-local-media-path|must be from one of the allowed domains|Audio input was provided but"
+        r"|Mismatch in `\w+` token count"
+        r"|enable-mm-embeds|multimodal tokens to .{0,60}placeholders|prompt (?:placeholders|updates) corresponding"
+        r"|placeholders in input prompt than|Failed to apply prompt replacement|Failed to apply \w*[Pp]rocessor",
+        "the request's image, video or sound cannot be used: the model does not take it, it cannot be loaded from its "
+        "address, or its placeholders do not fit the prompt",
+        request=True,
+    ),
+    Cause(
+        "request-grammar",
+        r"[Gg]rammar (?:error|rejected|is invalid)|[Ii]nvalid (?:grammar|JSON schema|regex)|compile_(?:json_schema"
+        r"|grammar|regex)"
+        r"|Failed to advance FSM|xgrammar.{0,80}(?:[Ee]rror|[Ff]ail|not)|Unsupported JSON schema|structured "
+        r"outputs?.{0,80}(?:not"
+        r"|only|must|invalid|constraint)|kind of (?:constraints|structured outputs)|The provided JSON schema|EBNF"
+        r"|lm-format-enforcer|llguidance|Tokenizer vocab.{0,60}xgrammar",
+        "the schema, grammar or regular expression of a request cannot be compiled or followed: simplify it, or use "
+        "another structured_outputs_config backend",
+        request=True,
+    ),
+    Cause(
+        "request-tools",
+        r"tool_choice.{0,100}(?:must|not|requires|match|only)|`tools` must|not both\b.{0,20}tools|Error in "
+        r"extracting tool call"
+        r"|[Ee]rror (?:trying to handle|extracting|in \w* ?streaming) tool call|Tool call arguments must|Mismatched "
+        r"(?:curly|square"
+        r"|paren)|incomplete tool call",
+        "the model's tool call or the request's tool options cannot be used: check that tool_call_parser is the one "
+        "for "
+        "this model, and the request's tool_choice",
+        request=True,
+    ),
+    Cause(
+        "request-values",
+        r"VLLMValidationError|RequestValidationError|BadRequestError|400 Bad Request|422 Unprocessable|out-of-vocab"
+        r"|logprobs"
+        r".{0,80}(?:must|greater|not)|(?:temperature|top_p|top_k|min_p|max_tokens|min_tokens|penalty)\b.{0,60}must be"
+        r"|are not yet supported with speculative decoding|stop cannot contain",
+        "a client's request has a value that vLLM refuses; the server itself works: correct the client",
+        request=True,
+    ),
+    Cause(
+        "request-key",
+        r"401 Unauthorized|\"error\": ?\"Unauthorized\"|Invalid API [Kk]ey",
+        "a client sends no or a wrong API key",
+        request=True,
+    ),
+)
