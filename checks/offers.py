@@ -10,22 +10,32 @@ from checks import expect
 from checks.survey.clients import answer, names, tried
 from checks.survey.requests import Answer, Requests
 from rigwright.declaration.rig import Rig
+from rigwright.engines.api_paths import MESSAGES
 from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 
-OPENAIS = "OpenAI's error"
+READABLE = "an error of the path's protocol"
 MEMBERS = {"message", "type", "param", "code"}
 LOG = f"see `journalctl -u {GATEWAY_UNIT} -u {ROUTER_UNIT}`"
 
 
-def refusal(said: Answer) -> str:
-    """What of a refusal is not as OpenAI's clients read it; empty where all is."""
+def refusal(said: Answer, path: str = "") -> str:
+    """What of a refusal is not as clients read it; empty where all is.
+
+    Args:
+        said: The answer.
+        path: After `/v1/`; Anthropic's have another shape than all others.
+    """
     if said.status != 401:
         return said.said
     if (said.headers.get("content-type"), said.headers.get("www-authenticate")) != ("application/json", "Bearer"):
         return "other headers"
     try:
-        error = json.loads(said.body)["error"]
+        body = json.loads(said.body)
+        error = body["error"]
+        if path in MESSAGES:
+            same = (body["type"], error["type"]) == ("error", "authentication_error") and bool(error["message"])
+            return "" if same and len(body) == len(error) == 2 else "other words"
         told = (error["type"], error["code"], bool(error["message"]), set(error))
     except (ValueError, KeyError, TypeError, RecursionError):
         return "no error in JSON"

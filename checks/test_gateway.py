@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks import DEPLOY, Drift, check, expect
-from checks.offers import LOG, OPENAIS, listed, of_keys, refusal
+from checks.offers import LOG, READABLE, listed, of_keys, refusal
 from checks.survey.clients import KEYLESS, REQUESTS, answer, closed, names
 from checks.survey.gates import GATES
 from checks.survey.ours import OURS
@@ -38,7 +38,7 @@ EXPOSURE = 1.5  # budget of each unit, `systemd-analyze security`: 0 is nothing 
 EXPIRY = timedelta(days=14)  # for which a certificate has to be valid
 LATER = 2  # seconds: what notes the settings does so once workers with them answer
 
-SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key"}
+SENT = {0: "no key", 1: "a wrong key", 2: "an empty header", 3: "an empty key", 4: "a wrong key in x-api-key"}
 
 
 @check(
@@ -116,15 +116,15 @@ def test_keys(survey: Survey, listener: Listener) -> None:
     expect(", ".join(wrong) or wanted, wanted, f"{DEPLOY}, or {LOG}")
     if entry.keys:
         asked = {f"/v1/models with {what}": f"keyless {number}" for number, what in SENT.items()}
-        asked |= {f"/v1/{path}": f"keyless {path}" for path in PATHS}
         found = {what: refusal(answer(requests, f"{name}: {one}")) for what, one in asked.items()}
+        found |= {f"/v1/{path}": refusal(answer(requests, f"{name}: keyless {path}"), path) for path in PATHS}
         wrong = [f"{what} ({said})" for what, said in found.items() if said]
-        expect(", ".join(wrong) or OPENAIS, OPENAIS, f"{DEPLOY}, or {LOG}")
+        expect(", ".join(wrong) or READABLE, READABLE, f"{DEPLOY}, or {LOG}")
 
 
 @check(
     "D05",
-    "the listener exposes only the engines' OpenAI API",
+    "the listener exposes only the engines' OpenAI and Anthropic APIs",
     severity="critical",
     why="engines have endpoints that need no key, read their memory, or shut them down",
 )

@@ -36,7 +36,10 @@ GIVEN = 15.0
 ROUTER = f"{ROUTER_SOCKETS}/light.sock"
 WRONG = "Authorization: Bearer rw-rigwright-check"
 # What a client sends who has no key, or none that is one.
-KEYLESS: tuple[tuple[str, ...], ...] = ((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",))
+KEYLESS: tuple[tuple[str, ...], ...] = (
+    *((), (WRONG,), ("Authorization:",), ("Authorization: Bearer ",)),
+    ("X-Api-Key: rw-rigwright-check",),
+)
 # Keys that are asked for at each listener; a file of them has thousands.
 TRIED = 8
 # Headers of a refusal that clients read.

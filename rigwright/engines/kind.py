@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rigwright.engines.abilities import Ability
+from rigwright.engines.api_paths import COMPLETIONS
 from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
 from rigwright.engines.keys import EngineKeys, VariantKeys
@@ -188,6 +189,8 @@ class Kind(ABC):
     """Whether it refuses requests for another model than the one that it serves."""
     salts_prompts: ClassVar[bool] = False
     """Whether requests may have a `cache_salt`, by which its prefix cache keeps them apart from all others."""
+    unsalted_paths: ClassVar[tuple[str, ...]] = ()
+    """Those of its paths that ignore a `cache_salt`."""
     causes: ClassVar[tuple[Cause, ...]] = ()
     """Known causes that its log shows, specific ones first."""
     log_marker: ClassVar[str] = ""
@@ -218,8 +221,8 @@ class Kind(ABC):
         return self.packages
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
-        """What of OpenAI's API an instance answers, as paths after `/v1/`, for a gateway to open."""
-        return ("chat/completions", "completions", "responses")
+        """What of OpenAI's and Anthropic's APIs an instance answers, as paths after `/v1/`, for a gateway to open."""
+        return COMPLETIONS
 
     def abilities(self, instance: Instance) -> frozenset[Ability]:
         """What an instance is declared to be able to, beside answering."""

@@ -146,6 +146,18 @@ def _one_api(way: Way) -> str:
     return json.dumps(channel, indent=2) + "\n"
 
 
+def _claude_code(way: Way) -> str:
+    # Anthropic's clients add /v1 themselves; by itself it asks for models of Anthropic's, a small one among them
+    models = ("", *(f"DEFAULT_{size}_" for size in ("OPUS", "SONNET", "HAIKU")))
+    variables = {
+        "ANTHROPIC_BASE_URL": way.base.removesuffix("/v1"),
+        "ANTHROPIC_AUTH_TOKEN": way.key,
+        **{f"ANTHROPIC_{one}MODEL": way.model for one in models},
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+    return json.dumps({"env": variables}, indent=2) + "\n"
+
+
 @dataclass(frozen=True)
 class Client:
     """A program that asks."""
@@ -167,6 +179,7 @@ CLIENTS: Mapping[str, Client] = {
         _open_webui, "variables of Open WebUI's environment, as for `docker run --env-file`", contained=True
     ),
     "cline": Client(_cline, "Cline's settings"),
+    "claude-code": Client(_claude_code, "Claude Code's settings.json"),
     "page-assist": Client(_page_assist, "Page Assist: Settings, OpenAI Compatible API, Add Provider"),
     "one-api": Client(_one_api, "a channel of one-api's: to be posted to /api/channel/", contained=True),
 }

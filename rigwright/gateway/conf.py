@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
 from rigwright.inventory import ROOT
 from rigwright.render import render
 
 PACKAGES = ("nginx", "libnginx-mod-http-lua", "lua-cjson")
 # Where these put their modules (libnginx-mod-http-lua of Debian 12 and 13).
 MODULES = "/usr/lib/nginx/modules"
-PATHS = ("chat/completions", "completions", "responses", "embeddings", "rerank")
-"""What is open of OpenAI's interface, after `/v1/`; `models` and `models/NAME` are, too."""
+PATHS = (*COMPLETIONS, "embeddings", "rerank", *MESSAGES)
+"""What is open of OpenAI's and Anthropic's interfaces, after `/v1/`; `models` and `models/NAME` are, too."""
 # Each stream is a connection of a client's and one to an engine.
 CONNECTIONS = 4096
 # What is counted: some 100 bytes for each instance, key and kind of answer. A reload that changes it loses the counts.

@@ -38,9 +38,10 @@ class Offer:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Those of OpenAI's, after `/v1/`, that all of its instances have."""
+        """Those after `/v1/` that all of its instances have, and where caches are kept apart none that ignores that."""
         first, *others = (one.kind.paths(one) for one in self.instances)
-        return tuple(path for path in first if all(path in other for other in others))
+        unsalted = {path for one in self.instances for path in one.kind.unsalted_paths if self.cache_isolation}
+        return tuple(path for path in first if path not in unsalted and all(path in other for other in others))
 
 
 def offers(gateway: Gateway, instances: Sequence[Instance]) -> tuple[Offer, ...]:

@@ -1,14 +1,11 @@
--- Answers of nginx's own, in the shape of OpenAI's errors, and what headers any answer has.
-local cjson = require("cjson")
+-- Answers of nginx's own, in the shape of their protocol's errors, and what headers any answer has.
+local protocols = require("protocols")
 local requests = require("requests")
 local settings = require("settings")
 local paths = require("paths")
 
 local answers = {}
 
-local TYPES = {
-  [401] = "authentication_error", [403] = "permission_error", [404] = "not_found_error", [429] = "rate_limit_error",
-}
 local MESSAGES = {
   [400] = "the request is not one of HTTP",
   [403] = "this is not open to your address",
@@ -40,6 +37,8 @@ local KINDS = {
 }
 local PARAMETERS = { "^charset=utf%-8$", "^version=[%d.]+$" }
 local UNKNOWN = "application/octet-stream"
+-- Bytes that are kept of an error of the router's or an engine's which gets another shape.
+local MOST_ERROR = 65536
 
 -- A Content-Type with what of it is known.
 local function kind_of(said)
@@ -56,14 +55,9 @@ end
 -- An error as text, with its headers.
 local function render(status, message, more)
   more = more or {}
-  local text = cjson.encode({
-    error = {
-      message = message,
-      type = TYPES[status] or (status < 500 and "invalid_request_error" or "server_error"),
-      param = cjson.null,
-      code = more.code or cjson.null,
-    },
-  })
+  local text = protocols.render(status, message, more.code)
+  local request = requests.current()
+  if request then request.rendered = true end
   ngx.status = status
   ngx.header["Content-Type"] = "application/json"
   -- cjson escapes slashes; messages name paths and URLs to people
@@ -94,8 +88,9 @@ end
 
 function answers.unauthorized()
   ngx.header["WWW-Authenticate"] = "Bearer"
-  local sent = ngx.var.http_authorization
-  local message = sent and "this API key is not known here" or "send an API key: Authorization: Bearer KEY"
+  local sent = ngx.var.http_authorization or ngx.var.http_x_api_key
+  local message = sent and "this API key is not known here"
+    or "send an API key: Authorization: Bearer KEY, or x-api-key: KEY"
   return answers.fail(401, message, { code = "invalid_api_key" })
 end
 
@@ -153,6 +148,11 @@ function answers.headers()
       header["Access-Control-Expose-Headers"] = "Retry-After, X-Request-Id"
     end
   end
+  local request = ngx.status >= 400 and not ngx.is_subrequest and requests.current()
+  if request and not request.rendered and protocols.translates() then
+    request.untranslated = ""
+    header["Content-Type"], header["Content-Length"] = "application/json", nil
+  end
   local kind = header["Content-Type"]
   if type(kind) == "string" and kind:find("^text/event%-stream") then
     -- for an nginx of the operator's on the way
@@ -160,10 +160,18 @@ function answers.headers()
   end
 end
 
--- The text of a page that was replaced.
+-- Put the error of the router or an engine, once all of it is there, in the shape of the request's protocol.
+function answers.translate()
+  local request = requests.current()
+  if not request or not request.untranslated then return end
+  request.untranslated = (request.untranslated .. (ngx.arg[1] or "")):sub(1, MOST_ERROR)
+  ngx.arg[1] = ngx.arg[2] and protocols.translate(ngx.status, request.untranslated) or nil
+end
+
+-- The text of a page that was replaced, or of an error.
 function answers.page()
   local request = requests.current()
-  if not request or not request.page then return end
+  if not request or not request.page then return answers.translate() end
   ngx.arg[1], ngx.arg[2] = request.page, true
   request.page = ""
 end

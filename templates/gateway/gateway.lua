@@ -24,11 +24,12 @@ local SOON, LATER = 1, 10
 -- What two readers could understand in two ways where it comes twice.
 local SINGLE = {
   "authorization", "content-encoding", "content-length", "content-type", "expect", "host", "origin",
-  "transfer-encoding",
+  "transfer-encoding", "x-api-key",
 }
 
 local gateway = {
-  failed = answers.failed, headers = answers.headers, page = answers.page, watch = watching.watch,
+  failed = answers.failed, headers = answers.headers, page = answers.page,
+  watch = function() return watching.watch() or answers.translate() end,
   log = telling.log,
   metrics = telling.metrics, scrape = telling.scrape, state = telling.state, revoked = telling.revoked, leaving = telling.leaving,
   probe = instances.probe, unknown = answers.unknown, root = answers.root,

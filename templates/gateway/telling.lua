@@ -34,17 +34,18 @@ function telling.log()
   local request = requests.finish() or { held = {} }
   counts.give(request)
   local status = tonumber(var.status) or 0
+  local prompt = request.prompt and request.prompt + (request.cached or 0) + (request.created or 0)
   if room(request.instance) then
     var.rw_line = LINE:format(
       quoted(var.time_iso8601), quoted(var.remote_addr), quoted(var.server_name), quoted(var.rw_name),
       quoted(request.asked), quoted(request.instance), status,
-      request.first and ("%.3f"):format(request.first) or "null", var.request_time, request.prompt or "null",
+      request.first and ("%.3f"):format(request.first) or "null", var.request_time, prompt or "null",
       request.completion or "null", var.bytes_sent
     )
   end
   counts.count(("requests %d %s %s"):format(status, request.instance or "", request.model or ""))
   if request.instance then
-    counts.count("prompt_tokens " .. request.instance, request.prompt or 0)
+    counts.count("prompt_tokens " .. request.instance, prompt or 0)
     counts.count("completion_tokens " .. request.instance, request.completion or 0)
     if request.first then
       counts.count("first_sum " .. request.instance, request.first)

@@ -1,6 +1,7 @@
 -- What passes of an answer: when its first content came, what it says of tokens, and whether its key still holds.
 local clock = require("clock")
 local counts = require("counts")
+local protocols = require("protocols")
 local requests = require("requests")
 
 local watching = {}
@@ -8,17 +9,18 @@ local watching = {}
 -- A member of an answer that has content, as engines write it; what they quote has a backslash before each quote.
 local CONTENT = {
   '"content"%s?:%s?"[^"]', '"reasoning_content"%s?:%s?"[^"]', '"reasoning"%s?:%s?"[^"]', '"text"%s?:%s?"[^"]',
-  '"delta"%s?:%s?"[^"]', '"tool_calls"%s?:%s?%[%s*{',
+  '"delta"%s?:%s?"[^"]', '"tool_calls"%s?:%s?%[%s*{', '"thinking"%s?:%s?"[^"]', '"partial_json"%s?:%s?"[^"]',
+  '"type"%s?:%s?"tool_use"',
 }
 local TOKENS = {
   { "prompt", '"prompt_tokens"%s?:%s?(%d+)' }, { "prompt", '"input_tokens"%s?:%s?(%d+)' },
   { "completion", '"completion_tokens"%s?:%s?(%d+)' }, { "completion", '"output_tokens"%s?:%s?(%d+)' },
+  -- Anthropic's protocol counts these beside `input_tokens`
+  { "cached", '"cache_read_input_tokens"%s?:%s?(%d+)' }, { "created", '"cache_creation_input_tokens"%s?:%s?(%d+)' },
 }
 -- What ends a stream of events, in the words of a refusal.
-local LEFT = '\n\ndata: {"error":{"message":"what answers is being exchanged: ask again","type":"server_error","param":null,'
-  .. '"code":"service_unavailable"}}\n\n'
-local GONE = '\n\ndata: {"error":{"message":"this key was revoked","type":"authentication_error","param":null,'
-  .. '"code":"invalid_api_key"}}\n\n'
+local LEFT = { 503, "what answers is being exchanged: ask again", "service_unavailable" }
+local GONE = { 401, "this key was revoked", "invalid_api_key" }
 -- Bytes that are looked at again with what follows them: more than the longest of these takes.
 local KEPT = 64
 -- Of a number of tokens: what an engine says beyond is none, and added up it would be infinite.
@@ -34,7 +36,7 @@ local function first(request, text)
 end
 
 local function tokens(request, text)
-  if not text:find('_tokens"', 1, true) then return end
+  if not text:find('_tokens"', 1, true) or not protocols.computes() then return end
   for _, one in ipairs(TOKENS) do
     -- the last one holds: some engines count with each part
     for number in text:gmatch(one[2]) do
@@ -63,7 +65,7 @@ function watching.watch()
     if gone or (events and counts.cut(request.seat)) then
       -- once told why, the client is cut off with the next piece, and with it the engine
       request.told = true
-      ngx.arg[1] = gone and GONE or LEFT
+      ngx.arg[1] = protocols.event(unpack(gone and GONE or LEFT))
       return
     end
   end

@@ -40,10 +40,10 @@ ngx = {
   exit = function(status) ngx.exited = status end,
 }
 package.preload["cjson"] = function()
-  return { null = json.null, encode = function(value)
+  return { null = json.null, decode = json.decode, encode = function(value)
     if type(value) ~= "table" then return json.encode(value) end
     local error = value.error
-    return json.error(error.message, error.type, error.code)
+    return json.error(value.type or "", error.message, error.type, error.code)
   end }
 end
 package.preload["cjson.safe"] = package.preload["cjson"]
@@ -60,17 +60,28 @@ class NginxLua:
     def __init__(self) -> None:
         # a byte is a character: Lua's texts are bytes
         self._lua = lupa.luajit21.LuaRuntime(encoding="latin-1", unpack_returned_tuples=True)
-        table = self._lua.table_from({"null": "null", "encode": json.dumps, "error": self._error})
+        table = self._lua.table_from(
+            {"null": "null", "encode": json.dumps, "decode": self._decode, "error": self._error}
+        )
         made = self._lua.eval("function(text) return assert(loadstring(text)) end")(_STAND_IN)
         self.require = made(
             str(ROOT / "templates/gateway"), table, lambda text: hashlib.md5(text.encode("latin-1")).digest()
         )
 
     @staticmethod
-    def _error(message: str, kind: str, code: str) -> str:
+    def _error(whole: str, message: str, kind: str, code: str) -> str:
+        if whole:
+            return json.dumps({"type": whole, "error": {"type": kind, "message": message}})
         return json.dumps(
             {"error": {"message": message, "type": kind, "param": None, "code": None if code == "null" else code}}
         )
+
+    def _decode(self, text: str) -> Any:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        return self._lua.table_from(value, recursive=True) if isinstance(value, dict) else value
 
     @property
     def ngx(self) -> Any:

@@ -116,6 +116,10 @@ def test_forms_files_and_channels_name_address_model_and_key() -> None:
     channel = json.loads(made["one-api"])
     assert (channel["base_url"], channel["models"], channel["type"]) == ("http://192.0.2.7:8000", "m", 1)
     assert f'"{base}"' in made["node"]
+    variables = json.loads(made["claude-code"])["env"]
+    place = (variables["ANTHROPIC_BASE_URL"], variables["ANTHROPIC_AUTH_TOKEN"])
+    assert place == ("http://192.0.2.7:8000", "YOUR-KEY")
+    assert {value for name, value in variables.items() if name.endswith("_MODEL")} == {"m"}
 
 
 def listening(**listeners: ListenerEntry) -> Rig:

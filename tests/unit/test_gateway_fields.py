@@ -25,7 +25,7 @@ from tests.unit.request_bodies import Example, at_place, passed_examples, refuse
 from tests.unit.samples import rig
 from tests.unit.serving_samples import able
 
-PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank"]
+PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank", "messages", "messages/count_tokens"]
 RULES = {rule.name: rule for rule in request_rules()}
 
 
@@ -76,6 +76,58 @@ def test_each_rule_lets_what_clients_need_pass(strict: Model, example: Example) 
 def test_a_rule_is_for_each_of_its_places(strict: Model, example: Example) -> None:
     refused = refusal(strict, example)
     assert refused is not None and refused.param in RULES[example.rule].at
+
+
+@pytest.mark.parametrize("path", ["messages", "messages/count_tokens"])
+def test_another_protocol_opens_no_field_that_chat_refuses(strict: Model, path: str) -> None:
+    for example in (*refused_examples(), *refused_places()):
+        if example.path == "chat/completions":
+            assert refusal(strict, replace(example, path=path)) is not None, example
+
+
+CLAUDE_CODE = b"""{"model":"m","max_tokens":32000,"stream":true,"temperature":1,
+"metadata":{"user_id":"user_0_account__session_0"},
+"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;"},
+{"type":"text","text":"You are a coding agent.","cache_control":{"type":"ephemeral"}}],
+"thinking":{"type":"enabled","budget_tokens":31999},"context_management":{"edits":[{"type":"clear_thinking_20251015"}]},
+"tools":[{"name":"Bash","description":"Runs a command.","input_schema":{"$schema":"http://json-schema.org/draft-07/schema#",
+"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"number"}},"required":["command"],
+"additionalProperties":false}}],"tool_choice":{"type":"auto"},"stop_sequences":["END"],"output_config":{"effort":"high"},
+"messages":[{"role":"user","content":[{"type":"text","text":"list","cache_control":{"type":"ephemeral"}},
+{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]},
+{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":""},
+{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"ls"}}]},
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","is_error":false,
+"content":[{"type":"text","text":"a"},{"type":"image","source":{"type":"url","url":"https://example.org/a.png"}}]}]}]}"""
+
+
+def test_a_request_of_claude_code_passes(strict: Model) -> None:
+    assert refusal(strict, CLAUDE_CODE, "messages") is None
+
+
+@pytest.mark.parametrize(
+    ("was", "sent", "param"),
+    [
+        (b"https://example.org", b"file:///etc", "messages[].content[].content[].source.url"),
+        (
+            b'{"type":"base64","media_type":"image/png","data":"AA=="}',
+            b'{"type":"url","url":"file:///etc/passwd"}',
+            "messages[].content[].source.url",
+        ),
+        (b'{"effort":"high"}', b'{"format":{"schema":{"pattern":"(.{0,1000}){0,1000}x"}}}', "output_config"),
+        (b'{"type":"number"}', b'{"pattern":"(.{0,1000}){0,1000}x"}', "tools"),
+        (b'{"type":"number"}', b'{"$ref":"#/properties/timeout"}', "tools"),
+        (b'["END"]', b"[" + b",".join([b'"x"'] * 65) + b"]", "stop_sequences"),
+        (b'"stream"', b'"chat_template_kwargs":{"chat_template":"x"},"stream"', "chat_template_kwargs"),
+        (b'"stream"', b'"kv_transfer_params":{"remote_host":"192.0.2.1"},"stream"', "kv_transfer_params"),
+    ],
+)
+def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
+    strict: Model, was: bytes, sent: bytes, param: str
+) -> None:
+    assert CLAUDE_CODE.count(was) == 1
+    refused = refusal(strict, CLAUDE_CODE.replace(was, sent), "messages")
+    assert refused is not None and refused.param == param
 
 
 @pytest.mark.parametrize("rule", request_rules(), ids=lambda one: one.name)

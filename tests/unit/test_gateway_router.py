@@ -74,9 +74,29 @@ def test_any_other_key_is_refused(world: World, authorization: str) -> None:
     assert (said.status, said.headers["x-rw-refusal"]) == (401, "key")
 
 
-def test_a_key_that_came_twice_is_refused(world: World) -> None:
-    sent = "GET /auth HTTP/1.0\r\nX-Rw-Listener: wan\r\n" + f"Authorization: Bearer {ALICE}\r\n" * 2 + "\r\n"
+@pytest.mark.parametrize("header", [f"Authorization: Bearer {ALICE}", f"X-Api-Key: {ALICE}"])
+def test_a_key_that_came_twice_is_refused(world: World, header: str) -> None:
+    sent = "GET /auth HTTP/1.0\r\nX-Rw-Listener: wan\r\n" + f"{header}\r\n" * 2 + "\r\n"
     assert raw(world, sent.encode()).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"X-Api-Key": ALICE}, "alice"),
+        ({"X-Api-Key": ALICE + "x"}, ""),
+        ({"X-Api-Key": ""}, ""),
+        ({"X-Api-Key": f"Bearer {ALICE}"}, ""),
+        # one for elsewhere
+        ({"X-Api-Key": "sk-ant-1", **bearer(BOB)}, "bob"),
+        ({"X-Api-Key": ALICE, **bearer("wrong")}, ""),
+    ],
+)
+def test_anthropics_clients_send_a_key_in_a_header_of_their_own(
+    world: World, headers: dict[str, Any], name: str
+) -> None:
+    said = world.ask("/auth", listener="wan", **headers)
+    assert (said.status, said.headers.get("x-rw-name", "")) == (204 if name else 401, name)
 
 
 @pytest.mark.parametrize("headers", [{}, bearer(""), bearer("wrong"), bearer(ALICE)])

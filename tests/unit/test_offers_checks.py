@@ -45,7 +45,21 @@ def said(status: int, body: object = "", **headers: str) -> Answer:
     ],
 )
 def test_a_refusal_is_one_that_clients_of_openai_read(answer: Answer, found: str) -> None:
-    assert refusal(answer) == found
+    assert refusal(answer, "chat/completions") == found
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ({"type": "error", "error": {"type": "authentication_error", "message": "no"}}, ""),
+        ({"type": "error", "error": {"type": "authentication_error", "message": ""}}, "other words"),
+        ({"type": "error", "error": {"type": "api_error", "message": "no"}}, "other words"),
+        ({"type": "error", "error": ERROR}, "other words"),
+        ({"error": ERROR}, "no error in JSON"),
+    ],
+)
+def test_at_anthropics_paths_a_refusal_is_one_that_its_clients_read(body: dict[str, Any], found: str) -> None:
+    assert refusal(said(401, body, **HEADERS), "messages/count_tokens") == found
 
 
 @pytest.fixture

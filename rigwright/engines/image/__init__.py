@@ -77,6 +77,7 @@ class Image(InstallingKind):
     marks = INSIDE.marks
     judges_names = INSIDE.judges_names
     salts_prompts = INSIDE.salts_prompts
+    unsalted_paths = INSIDE.unsalted_paths
     counts = INSIDE.counts
 
     def rules(self) -> tuple[Rule, ...]:

@@ -13,6 +13,7 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
+from rigwright.engines.api_paths import COMPLETIONS, released_paths
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
@@ -26,6 +27,10 @@ from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
     from rigwright.host.facts import HostFacts
+
+
+# llama-cpp-python's first release whose llama-server answers them.
+MESSAGES_SINCE = {"messages": "0.3.17", "messages/count_tokens": "0.3.17"}
 
 
 class LlamaCpp(InstallingKind):
@@ -71,6 +76,10 @@ class LlamaCpp(InstallingKind):
         if "metrics" in flags:
             return command.METRICS, self.counts
         return "" if "no-slots" in flags else command.SLOTS, Names()
+
+    def paths(self, instance: Instance) -> tuple[str, ...]:
+        """OpenAI's, and Anthropic's where its source has them."""
+        return (*COMPLETIONS, *released_paths(MESSAGES_SINCE, instance.artefacts[0].version))
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""

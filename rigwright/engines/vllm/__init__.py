@@ -13,6 +13,7 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Missing, Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
+from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
@@ -42,6 +43,8 @@ from rigwright.supply.lock import Artefact
 DISTRIBUTION = "vllm"
 # What the version of a build for the CPU ends in.
 CPU = "+cpu"
+# The first releases with vllm/entrypoints/anthropic and with its token counting.
+MESSAGES_SINCE = {"messages": "0.11.1", "messages/count_tokens": "0.17.0"}
 
 
 class Vllm(Kind):
@@ -59,6 +62,8 @@ class Vllm(Kind):
     marks = told.MARKS
     judges_names = True
     salts_prompts = True
+    # vllm/entrypoints/anthropic/protocol.py has no cache_salt, in 0.21.0 as in later releases
+    unsalted_paths = MESSAGES
 
     def rules(self) -> tuple[Rule, ...]:
         """rigwright/engines/vllm/cautions.py."""
@@ -84,6 +89,10 @@ class Vllm(Kind):
     def steps(self, instance: Instance) -> tuple[str, Names]:
         """It always counts."""
         return command.METRICS, self.counts
+
+    def paths(self, instance: Instance) -> tuple[str, ...]:
+        """OpenAI's, and Anthropic's from the releases on that have them."""
+        return (*COMPLETIONS, *released_paths(MESSAGES_SINCE, self.release(instance.engine, instance.artefacts)))
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""

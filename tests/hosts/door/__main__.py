@@ -12,12 +12,12 @@ import sys
 import traceback
 from pathlib import Path
 
-from door import answering, harmful, hostile, leaving, limiting, taken, talking, uploading
+from door import answering, harmful, hostile, leaving, limiting, messages, taken, talking, uploading
 from door.world import Case, World, until
 
 CASES: dict[str, Case] = {
     name: case
-    for module in (answering, limiting, leaving, talking, hostile, harmful, taken, uploading)
+    for module in (answering, limiting, leaving, talking, hostile, harmful, messages, taken, uploading)
     for name, case in vars(module).items()
     if inspect.iscoroutinefunction(case) and case.__module__ == module.__name__ and name[:1] != "_" and name != "idle"
 }

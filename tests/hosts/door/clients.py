@@ -93,11 +93,16 @@ class Stream:
     """A request whose answer is read as it comes."""
 
     def __init__(
-        self, port: int, asked: Mapping[str, object], *headers: str, tls: ssl.SSLContext | None = None
+        self,
+        port: int,
+        asked: Mapping[str, object],
+        *headers: str,
+        tls: ssl.SSLContext | None = None,
+        path: str = "/v1/chat/completions",
     ) -> None:
         self.port = port
         self.tls = tls
-        self.text = posting(json.dumps(asked).encode(), *headers)
+        self.text = posting(json.dumps(asked).encode(), *headers, path=path)
         self.came = b""
 
     async def __aenter__(self) -> Stream:

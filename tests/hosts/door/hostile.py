@@ -66,7 +66,7 @@ ROWS: dict[str, tuple[bytes, set[int]]] = {
         f"closed: {path}": (_line(f"POST {path} HTTP/1.1"), {404})
         for path in (
             *("/tokenize", "/invocations", "/inference/v1/generate", "/scale_elastic_ep", "/sleep", "/slots"),
-            *("/v1/messages", "/v1/load_lora_adapter", "/v1/audio/transcriptions", "/completion", "/docs", "/props"),
+            *("/v1/files", "/v1/load_lora_adapter", "/v1/audio/transcriptions", "/completion", "/docs", "/props"),
             *("/_auth", "/_error", "/@serve", "/route/chat/completions", "/auth", "/state", "/gone/00", "/probe/one"),
         )
     },

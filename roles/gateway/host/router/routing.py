@@ -68,8 +68,10 @@ class Router:
     def _auth(self, request: Request) -> Answer:
         if not self._listener(request).keys:
             return Answer(204, (("X-Rw-Key", ""), ("X-Rw-Name", ""), ("X-Rw-Streams", "")))
-        said = request.headers.get("authorization", ())
-        key = self.keyring.whose(said[0]) if len(said) == 1 else None
+        sent = request.headers.get("authorization", ())
+        # Anthropic's clients send the bare key; next to a bearer token it may be one for another server
+        sent = sent or tuple(f"Bearer {one}" for one in request.headers.get("x-api-key", ()))
+        key = self.keyring.whose(sent[0]) if len(sent) == 1 else None
         if key is None:
             return Answer(401, (("X-Rw-Refusal", "key"),))
         if wait := self.keyring.wait(key):

@@ -1,0 +1,27 @@
+"""Paths after `/v1/` of the two protocols that engines answer, and the releases that answer Anthropic's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from packaging.version import InvalidVersion, Version
+
+COMPLETIONS = ("chat/completions", "completions", "responses")
+"""OpenAI's, of engines that generate text."""
+MESSAGES = ("messages", "messages/count_tokens")
+"""Anthropic's."""
+
+
+def released_paths(since: Mapping[str, str], release: str) -> tuple[str, ...]:
+    """Those of `MESSAGES` that a release answers.
+
+    Args:
+        since: Path -> the first release that answers it.
+        release: A version. One without an order, such as a commit, counts as current: an engine that lacks a path
+            refuses it itself.
+    """
+    try:
+        found = Version(release)
+    except InvalidVersion:
+        return MESSAGES
+    return tuple(path for path in MESSAGES if found >= Version(since[path]))
