@@ -16,7 +16,7 @@ from cli.resolving import ranged, web, wheels
 from cli.resolving.index import newest_source, released
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
 from rigwright.patches import brought as brings
@@ -25,6 +25,7 @@ from rigwright.patches.patch import Patch, becomes, chosen
 from rigwright.patches.shadow import before
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact
+from rigwright.supply.root_programs import CUDA
 from roles.progress import progress
 
 
@@ -33,7 +34,7 @@ class Patched:
     """What of a rig's is patched, and what that is made of."""
 
     what: str
-    """An engine's or an environment's name."""
+    """The name of an engine or an environment, or the CUDA toolkit."""
     patches: tuple[Patch, ...]
     versions: Mapping[str, str]
     """What of it can be patched -> the version that is locked."""
@@ -56,17 +57,19 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
     """
     found: dict[str, Patched] = {}
     for rig in rigs:
-        for env in rig.envs:
-            packages = tuple(rows.get(env.keys.packages, ()))
+        of_wheels = [(env.name, env.patches, env.keys.packages) for env in rig.envs]
+        for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit_patches, CUDA)):
+            packages = tuple(rows.get(group, ()))
             versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
-            found[env.name] = Patched(env.name, env.patches, versions, packages)
+            if patches:
+                found[name] = Patched(name, patches, versions, packages)
         for one in rig.instances:
             if isinstance(one.kind, InstallingKind) and one.patches:
                 made = tuple(row for name in one.kind.inputs(one.engine) for row in rows.get(name, ()))
                 of = one.kind.patchable(one.engine, made) if made else {}
                 subtree = one.engine.subtree if isinstance(one.engine, Engine) else ""
                 found[one.engine_name] = Patched(one.engine_name, one.patches, of, made, subtree)
-    return [one for one in found.values() if one.patches]
+    return list(found.values())
 
 
 class Patching:
