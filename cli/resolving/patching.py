@@ -19,12 +19,13 @@ from cli.resolving.web import Unavailable
 from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
+from rigwright.inventory import ROOT
 from rigwright.patches import brought as brings
 from rigwright.patches.apply import Read, Refused, outcome
 from rigwright.patches.patch import Patch, becomes, chosen
 from rigwright.patches.shadow import before
 from rigwright.problems import Problem
-from rigwright.supply.lock import Artefact
+from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA
 from roles.progress import progress
 
@@ -61,7 +62,7 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
         for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit_patches, CUDA)):
             packages = tuple(rows.get(group, ()))
             versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
-            if patches:
+            if patches and not (group == CUDA and _is_shipped(patches, packages)):
                 found[name] = Patched(name, patches, versions, packages)
         for one in rig.instances:
             if isinstance(one.kind, InstallingKind) and one.patches:
@@ -70,6 +71,12 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
                 subtree = one.engine.subtree if isinstance(one.engine, Engine) else ""
                 found[one.engine_name] = Patched(one.engine_name, one.patches, of, made, subtree)
     return list(found.values())
+
+
+def _is_shipped(patches: Iterable[Patch], rows: Sequence[Artefact]) -> bool:
+    """Whether patches and rows are Rigwright's: `rigwright test nvcc` proves that they fit, and no index is asked."""
+    shipped = Lock.load([ROOT / "locks"]).groups.get(CUDA, ())
+    return set(rows) == set(shipped) and all(Path(one.file).is_relative_to(ROOT / "patches") for one in patches)
 
 
 class Patching:

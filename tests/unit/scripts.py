@@ -33,7 +33,7 @@ from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
 from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
-from rigwright.patches.patch import Patch
+from rigwright.patches.patch import PROGRAM, Patch
 from rigwright.render import render
 from rigwright.serving import by_hand, theirs
 from rigwright.serving.activation import Activation
@@ -331,6 +331,12 @@ SCRIPTS: dict[str, Callable[[], str]] = {
         judging=load_judges(),
         requested=["cuda-toolkit[nvcc]==13.0.2"],
         **WHEELS,
+    ),
+    "cuda toolkit that is patched": lambda: render(
+        "cuda_toolkit/arrange.sh.j2",
+        toolkit=Toolkit("/opt/rigwright/cuda-13.0-0/site/nvidia/cu13", "13.0", "/opt/rigwright/cuda-13.0-0"),
+        patching=PROGRAM,
+        patches='{"patches": []}',
     ),
     "trees": lambda: render("trees/look.sh.j2", program=program("look"), asked='{"a": "b c"}'),
     "tools": lambda: tools(network(PLAIN)),
