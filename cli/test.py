@@ -89,7 +89,7 @@ PROOFS = {
     ),
     "nvcc": Stage(
         "the locked CUDA toolkit with the newest C library: kernels, llama.cpp and FlashInfer in Debian testing",
-        "6 min, and what 700 MB take to fetch",
+        "6 min, and what 800 MB take to fetch",
         "root, debootstrap, gcc, Debian's archive, 4 GB of disk",
         ([["pytest", "-v", "--no-header", *LONG, "tests/nvcc"]],),
     ),

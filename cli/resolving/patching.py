@@ -57,12 +57,14 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
         rows: Input -> what it is locked as.
     """
     found: dict[str, Patched] = {}
+    shipped = set(Lock.load([ROOT / "locks"]).groups.get(CUDA, ()))
     for rig in rigs:
         of_wheels = [(env.name, env.patches, env.keys.packages) for env in rig.envs]
         for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit_patches, CUDA)):
             packages = tuple(rows.get(group, ()))
             versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
-            if patches and not (group == CUDA and _is_shipped(patches, packages)):
+            # `rigwright test nvcc` proves that Rigwright's patches fit its toolkit: no index is asked
+            if patches and not (set(packages) == shipped and all(map(_is_shipped, patches))):
                 found[name] = Patched(name, patches, versions, packages)
         for one in rig.instances:
             if isinstance(one.kind, InstallingKind) and one.patches:
@@ -73,10 +75,9 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
     return list(found.values())
 
 
-def _is_shipped(patches: Iterable[Patch], rows: Sequence[Artefact]) -> bool:
-    """Whether patches and rows are Rigwright's: `rigwright test nvcc` proves that they fit, and no index is asked."""
-    shipped = Lock.load([ROOT / "locks"]).groups.get(CUDA, ())
-    return set(rows) == set(shipped) and all(Path(one.file).is_relative_to(ROOT / "patches") for one in patches)
+def _is_shipped(patch: Patch) -> bool:
+    """Whether a patch is Rigwright's, not a folder next to an inventory."""
+    return Path(patch.file).is_relative_to(ROOT / "patches")
 
 
 class Patching:

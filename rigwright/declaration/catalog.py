@@ -251,7 +251,7 @@ class Catalog(Frozen):
     inputs: dict[str, Input] = Field(default_factory=dict)
     patches: dict[str, Patch] = Field(default_factory=dict, description="Those in patches/, by name.")
     toolkit_patches: tuple[CatalogName, ...] = Field(
-        default=(), description="Those of input `cuda`, which outlast its inputs while a lock is being made."
+        default=(), description="Patches of input `cuda`, kept when `inputs` is emptied."
     )
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
     renamed: list[str] = Field(default_factory=list, description="Deprecated names in the files, one line each.")

@@ -38,7 +38,7 @@ POWER_UNIT = "rigwright-power.service"
 CACHES = "/var/cache/rigwright/instances"
 # Where an instance sees its own, and where root keeps what others may begin with.
 COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
-# What patches of our CUDA toolkit are listed under: no engine or environment can have this name.
+# The entry of our CUDA toolkit among patches: no engine or environment can have this name.
 PATCHED_TOOLKIT = "CUDA toolkit"
 # useradd(8): a name is no longer
 USER_LENGTH = 32
@@ -123,7 +123,7 @@ class Rig:
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
     toolkit_patches: tuple[Patch, ...] = ()
-    """What of our CUDA toolkit is changed."""
+    """The patches of our CUDA toolkit."""
 
     def user(self, instance: Instance) -> str:
         """The system user that an instance runs as, and its group: no other instance's."""

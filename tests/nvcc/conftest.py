@@ -26,7 +26,7 @@ from tests.nvcc.root import NVCC, PATCH, SITE, TOOLKIT, Root
 
 # nvcc 13.0 refuses a newer g++ than this, and Ubuntu 26.04 has this one
 COMPILER = "15"
-# what FlashInfer's build needs of Python
+# Python modules of FlashInfer's generator
 MODULES = ("packaging", "jinja2", "filelock", "tqdm", "requests")
 PACKAGES = (f"g++-{COMPILER}", "cmake", "ninja-build", "python3-dev", *(f"python3-{name}" for name in MODULES))
 
@@ -78,7 +78,7 @@ def _install(top: Path) -> None:
 
 
 def _arrange(top: Path) -> None:
-    """Do what the role does with the wheels' files, the patch included."""
+    """Run the part of the role's job that turns the wheels' files into a toolkit, the patch included."""
     patch = load([ROOT / "patches"])[PATCH]
     toolkit = Toolkit(f"{top}{TOOLKIT}", "13.0", f"{top}{SITE}".removesuffix("/site"), patches=(patch,))
     script = render(

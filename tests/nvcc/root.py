@@ -17,14 +17,14 @@ SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class Root:
-    """It."""
+    """A system's files below one folder."""
 
     top: Path
     unpatched: str = ""
-    """What nvcc prints of a file before the toolkit has its patch."""
+    """The output of nvcc for a file, before the toolkit has its patch."""
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in it as a new system would: with a plain environment."""
+        """Run a command in it, without this machine's environment."""
         words = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8", **variables}
         environment = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in words.items())]
         return subprocess.run(
@@ -37,7 +37,7 @@ class Root:
         )
 
     def output(self, *command: str, **variables: str) -> str:
-        """What a command prints that succeeds."""
+        """The output of a command that must succeed."""
         done = self.run(*command, **variables)
         assert done.returncode == 0, f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout[-4000:]}"
         return done.stdout

@@ -39,11 +39,11 @@ class Toolkit:
     nvcc: str = ""
     """Its compiler's own version, such as "13.0.88"; empty where the operator's does not say."""
     patches: tuple[Patch, ...] = ()
-    """Of ours: the changes to what its wheels contain."""
+    """Of ours: the patches of its wheels' files."""
 
     @property
     def site(self) -> str:
-        """Where the wheels of ours are installed: paths in patches start there."""
+        """The folder of the wheels of ours: paths in patches start there."""
         return f"{self.folder}/site"
 
     @property
