@@ -5,18 +5,19 @@ import re
 import pytest
 
 from checks import DEPLOY, check, expect
+from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER, PROGRAMS
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.trees import as_recorded
 from rigwright.declaration.rig import Rig
 from rigwright.host.desired import Desired
-from rigwright.nvidia.cuda.compilers import toolkit_refusals
+from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
 
 
 @check(
     "K01",
-    "the CUDA toolkit is the locked one, unmodified",
+    "the CUDA toolkit is the locked one with its patches, otherwise unmodified",
     severity="critical",
     why="engines load its libraries at every start, and the next build uses its compiler",
 )
@@ -24,7 +25,11 @@ def test_files_are_unchanged(survey: Survey, desired: Desired) -> None:
     wanted = desired.toolkit
     if wanted is None or not wanted.folder:
         pytest.skip("no instance uses a card" if wanted is None else "the toolkit at cuda_root is used")
-    as_recorded(survey.read(TREES).tree(wanted.folder), f"remove {wanted.folder}, then {DEPLOY}")
+    again = f"remove {wanted.folder}, then {DEPLOY}"
+    as_recorded(survey.read(TREES).tree(wanted.folder), again)
+    for path, digest in wanted.patched_files.items():
+        found = survey.read(PATCHED).files[path].digest
+        expect(f"{path}: {found or 'nothing'}", f"{path}: {digest}", again)
 
 
 @check(
@@ -40,7 +45,7 @@ def test_compiler(survey: Survey, rig: Rig, desired: Desired) -> None:
     version = re.search(r", V([0-9.]+)", survey.read(PROGRAMS)[COMPILER].text)
     step = f"remove {wanted.folder}, then {DEPLOY}" if wanted.folder else f"install a toolkit at {wanted.root}"
     expect(version[1] if version else "no answer", f"the version of {wanted.root}/bin/nvcc", step, holds=bool(version))
-    against = toolkit_refusals(rig, version[1] if version else "")
+    against = [*toolkit_refusals(rig, version[1] if version else ""), *glibc_refusals(wanted, desired.facts)]
     expect(
         "; ".join(against),
         "a suitable compiler",

@@ -87,6 +87,12 @@ PROOFS = {
         "root, 18 GB of disk, a CPython 3.10, cc and nm",
         ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/vllm"]],),
     ),
+    "nvcc": Stage(
+        "the locked CUDA toolkit with the newest C library: kernels, llama.cpp and FlashInfer in Debian testing",
+        "6 min, and what 800 MB take to fetch",
+        "root, debootstrap, gcc, Debian's archive, 4 GB of disk",
+        ([["pytest", "-v", "--no-header", *LONG, "tests/nvcc"]],),
+    ),
 }
 ALL = Stage(
     "all stages, with what they leave out: every other proof on hosts, compilations, both releases",
@@ -133,6 +139,10 @@ that it does not compile for.
 a Python that it packs as a conda package from one of this machine. It prints seconds, bytes, disk and memory. Then it
 installs each locked version on this machine, and has vLLM's own parser and engine judge command lines, for cards that
 are not there, beside what judges them by `catalog/flags/vllm-VERSION.json`; and compares that file with a fresh one.
+
+`test nvcc` makes a root of Debian testing, which has the newest C library, and installs the locked CUDA toolkit there
+with its patches. It compiles a kernel for each supported compute capability, configures llama.cpp and compiles one of
+its files, and has FlashInfer build one of its modules. It needs no card. Without an archive it skips and says why.
 
 \b
 {_ROWS}

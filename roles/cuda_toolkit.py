@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 from pyinfra.api import deploy
@@ -10,6 +11,7 @@ from rigwright import trees
 from rigwright.declaration.rig import Rig
 from rigwright.host.desired import Desired
 from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.patches.patch import PROGRAM
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
 from rigwright.supply.tools import Tools
@@ -33,6 +35,8 @@ def _installed(rig: Rig, wanted: Toolkit, tools: Tools) -> None:
         script=render(
             "cuda_toolkit/install.sh.j2",
             toolkit=wanted,
+            patching=PROGRAM if wanted.patches else "",
+            patches=json.dumps({"patches": [one.plan for one in wanted.patches]}),
             tools=tools.folder,
             ledger=rig.ledger,
             record=trees.record(rig, wanted.folder),

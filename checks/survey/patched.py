@@ -1,4 +1,5 @@
-"""Files of environments that patches have changed, and since when what runs there has been running."""
+"""Files of environments and of the CUDA toolkit that patches have changed, and since when processes of environments
+have been running."""
 
 from __future__ import annotations
 
@@ -56,6 +57,8 @@ def _asks(scene: Scene) -> dict[str, object] | None:
     rig, made = scene.rig, scene.desired.installations
     patched = {name: one for name, one in made.items() if isinstance(one, Environment) and one.patches}
     paths = {path: shadows(path) for one in patched.values() for path in files(rig, one)}
+    if scene.desired.toolkit:
+        paths |= {path: shadows(path) for path in scene.desired.toolkit.patched_files}
     # a launcher has the door to what it starts in a generation's folder
     own = [f"{rig.generations}/", f"{rig.roots.config}/current/"]
     units = {

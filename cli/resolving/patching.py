@@ -16,15 +16,17 @@ from cli.resolving import ranged, web, wheels
 from cli.resolving.index import newest_source, released
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
+from rigwright.inventory import ROOT
 from rigwright.patches import brought as brings
 from rigwright.patches.apply import Read, Refused, outcome
 from rigwright.patches.patch import Patch, becomes, chosen
 from rigwright.patches.shadow import before
 from rigwright.problems import Problem
-from rigwright.supply.lock import Artefact
+from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.root_programs import CUDA
 from roles.progress import progress
 
 
@@ -33,7 +35,7 @@ class Patched:
     """What of a rig's is patched, and what that is made of."""
 
     what: str
-    """An engine's or an environment's name."""
+    """The name of an engine or an environment, or the CUDA toolkit."""
     patches: tuple[Patch, ...]
     versions: Mapping[str, str]
     """What of it can be patched -> the version that is locked."""
@@ -55,18 +57,27 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
         rows: Input -> what it is locked as.
     """
     found: dict[str, Patched] = {}
+    shipped = set(Lock.load([ROOT / "locks"]).groups.get(CUDA, ()))
     for rig in rigs:
-        for env in rig.envs:
-            packages = tuple(rows.get(env.keys.packages, ()))
+        of_wheels = [(env.name, env.patches, env.keys.packages) for env in rig.envs]
+        for name, patches, group in (*of_wheels, (PATCHED_TOOLKIT, rig.toolkit_patches, CUDA)):
+            packages = tuple(rows.get(group, ()))
             versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in packages}
-            found[env.name] = Patched(env.name, env.patches, versions, packages)
+            # `rigwright test nvcc` proves that Rigwright's patches fit its toolkit: no index is asked
+            if patches and not (set(packages) == shipped and all(map(_is_shipped, patches))):
+                found[name] = Patched(name, patches, versions, packages)
         for one in rig.instances:
             if isinstance(one.kind, InstallingKind) and one.patches:
                 made = tuple(row for name in one.kind.inputs(one.engine) for row in rows.get(name, ()))
                 of = one.kind.patchable(one.engine, made) if made else {}
                 subtree = one.engine.subtree if isinstance(one.engine, Engine) else ""
                 found[one.engine_name] = Patched(one.engine_name, one.patches, of, made, subtree)
-    return [one for one in found.values() if one.patches]
+    return list(found.values())
+
+
+def _is_shipped(patch: Patch) -> bool:
+    """Whether a patch is Rigwright's, not a folder next to an inventory."""
+    return Path(patch.file).is_relative_to(ROOT / "patches")
 
 
 class Patching:

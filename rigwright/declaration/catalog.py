@@ -34,6 +34,7 @@ from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
 from rigwright.supply.inputs import Input
+from rigwright.supply.root_programs import CUDA
 from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text, VariantName
 
 M = TypeVar("M", bound=BaseModel)
@@ -249,6 +250,9 @@ class Catalog(Frozen):
     plugins: dict[str, PluginKeys] = Field(default_factory=dict)
     inputs: dict[str, Input] = Field(default_factory=dict)
     patches: dict[str, Patch] = Field(default_factory=dict, description="Those in patches/, by name.")
+    toolkit_patches: tuple[CatalogName, ...] = Field(
+        default=(), description="Patches of input `cuda`, kept when `inputs` is emptied."
+    )
     snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
     renamed: list[str] = Field(default_factory=list, description="Deprecated names in the files, one line each.")
 
@@ -286,6 +290,11 @@ class Catalog(Frozen):
                 for name, data in read.engines.items():
                     here["engines"][name] = _engine(path, name, data, problems)
                 problems += _misnamed(path, read.inputs)
+                problems += [
+                    Problem(str(path), f"inputs.{name}.patches", f"must be left out: only input {CUDA} has patches")
+                    for name, one in read.inputs.items()
+                    if one.patches and name != CUDA
+                ]
             for table, entries in here.items():
                 merged[table] |= entries
         merged["variants"] = {
@@ -295,4 +304,5 @@ class Catalog(Frozen):
             problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
         if problems:
             raise Invalid(problems)
-        return cls.model_construct(None, **merged, snapshots=snapshots, renamed=older)
+        patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()
+        return cls.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots, renamed=older)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from rigwright.containers import tables as containers
 from rigwright.declaration.alone import declared
@@ -19,11 +22,12 @@ from rigwright.declaration.instances import (
 from rigwright.declaration.instances import instance as instance_of
 from rigwright.declaration.origins import token_origin
 from rigwright.declaration.own_locks import refuse_own_locks
-from rigwright.declaration.rig import Rig, needs_toolkit, urls
+from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.monitoring.refused import refuse_monitoring
 from rigwright.monitoring.watched import Watched
 from rigwright.nvidia.driver.tables import Tables, tables
+from rigwright.patches.patch import Patch, chosen
 from rigwright.problems import Invalid, Problem, counted, shown, unknown
 from rigwright.supply import bundle as bundles
 from rigwright.supply.answers import complaint
@@ -89,6 +93,7 @@ def parse(
         if wrong := complaint(CUDA, "wheel", catalog.inputs, lock, file):
             refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {wrong}")
         cuda = lock.groups.get(CUDA, ())
+    patches = _toolkit_patches(catalog, cuda, refuse, locking=making == "lock")
     drivers = tables(Path(file).parent)
     _refuse_driver(entry, catalog, drivers, present, refuse)
     locked = _drivers(catalog, lock) if entry.driver.managed else []
@@ -182,7 +187,21 @@ def parse(
         installers=installers,
         lock=lock,
         requests={name: one.requirements for name, one in catalog.inputs.items() if one.kind in ("wheel", "conda")},
+        toolkit_patches=patches,
     )
+
+
+def _toolkit_patches(
+    catalog: Catalog, wheels: Sequence[Artefact], refuse: Refuse, *, locking: bool
+) -> tuple[Patch, ...]:
+    """The patches of the locked CUDA toolkit; those that are not for its wheels are refused."""
+    if not wheels:
+        return ()
+    versions: dict[str, str] = {canonicalize_name(one.name): one.version for one in wheels}
+    found, wrong = chosen(catalog.toolkit_patches, catalog.patches, None if locking else versions, PATCHED_TOOLKIT)
+    for line in wrong:
+        refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {line}")
+    return found
 
 
 def _drivers(catalog: Catalog, lock: Lock) -> list[str]:

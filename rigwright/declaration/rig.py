@@ -38,6 +38,8 @@ POWER_UNIT = "rigwright-power.service"
 CACHES = "/var/cache/rigwright/instances"
 # Where an instance sees its own, and where root keeps what others may begin with.
 COMPILED, WARM = "/var/cache/rigwright/compiled", "/var/cache/rigwright/warm"
+# The entry of our CUDA toolkit among patches: no engine or environment can have this name.
+PATCHED_TOOLKIT = "CUDA toolkit"
 # useradd(8): a name is no longer
 USER_LENGTH = 32
 
@@ -120,6 +122,8 @@ class Rig:
     """All of it that the inventory has, whatever of it is this rig's."""
     requests: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Group of wheels or conda packages -> the requirements that the catalogue resolves it from."""
+    toolkit_patches: tuple[Patch, ...] = ()
+    """The patches of our CUDA toolkit."""
 
     def user(self, instance: Instance) -> str:
         """The system user that an instance runs as, and its group: no other instance's."""
@@ -185,8 +189,8 @@ class Rig:
 
     @property
     def patches(self) -> dict[str, tuple[Patch, ...]]:
-        """Engine or environment -> what of it is changed; only of those of which something is."""
-        found = {one.name: one.patches for one in self.envs}
+        """Engine, environment or toolkit -> what of it is changed; only of those of which something is."""
+        found = {PATCHED_TOOLKIT: self.toolkit_patches, **{one.name: one.patches for one in self.envs}}
         found |= {one.engine_name: one.patches for one in self.instances if one.env is None}
         return {name: patches for name, patches in found.items() if patches}
 

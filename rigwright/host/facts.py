@@ -32,6 +32,7 @@ from rigwright.host.undeclared import undeclared
 from rigwright.monitoring import found as monitoring
 from rigwright.monitoring.service import KINDS
 from rigwright.nvidia.cards.files import POWER, SYSCTL
+from rigwright.nvidia.cuda.compilers import SPECIFIED_SINCE
 from rigwright.nvidia.values import node, nodes
 from rigwright.serving.units import UNITS
 from rigwright.weights import sharing, stored
@@ -130,6 +131,11 @@ class HostFacts:
     """The configuration's folder that the host is served from, where it is not the rig's."""
     nvcc: str = ""
     """The version of that toolkit's compiler, such as "13.0.88"; empty without one."""
+    bare_functions: frozenset[str] = field(default_factory=frozenset)
+    """Mathematical functions that its header declares without an exception specification, of those that glibc declares
+    with one."""
+    glibc: str = ""
+    """The version of the C library, such as "2.41"; empty of another library."""
     users: tuple[Account, ...] = ()
     """Those of its instances that are there, and all others that we have made."""
     foreign_groups: tuple[str, ...] = ()
@@ -183,6 +189,7 @@ def questions(rig: Rig) -> dict[str, object]:
             f"{rig.roots.models}/{stored.PACKAGES}",
         ],
         "cuda_root": rig.cuda_root or NOWHERE,
+        "mathematical": sorted(SPECIFIED_SINCE),
         "users": list(rig.users),
         "packages": list(packages(rig)),
         "ledger": rig.ledger,
@@ -210,6 +217,8 @@ SCHEMA: channel.Schema = {
     "linked": (path,),
     "cuda_version": (optional(version),),
     "nvcc": (optional(version),),
+    "bare_function": (channel.one_of(*SPECIFIED_SINCE),),
+    "glibc": (optional(version),),
     "apt_lock": (said,),
     "card_node": (channel.pci_address, node),
     "nodes_with": (channel.one_of(*NODES_WITH), nodes),
@@ -258,6 +267,8 @@ def parse(output: Iterable[str]) -> HostFacts:
         sent_kib=told.one("sent_kib"),
         cuda_version=told.one("cuda_version"),
         nvcc=told.one("nvcc"),
+        bare_functions=frozenset(told.all("bare_function")),
+        glibc=told.one("glibc"),
         apt_lock_holder=told.one("apt_lock"),
         pci_cards=found.cards,
         card_nodes=MappingProxyType(dict(told.many("card_node"))),

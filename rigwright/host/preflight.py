@@ -21,7 +21,7 @@ from rigwright.host.noted import shared_memory
 from rigwright.host.systems import system_refusals
 from rigwright.monitoring.refused import unfit
 from rigwright.monitoring.service import KINDS, unit_name
-from rigwright.nvidia.cuda.compilers import toolkit_refusals
+from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
 from rigwright.serving.listeners import LOOPBACKS, PREFIX
 from rigwright.weights.sharing import UNIT
@@ -194,8 +194,8 @@ def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> l
             f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or omit cuda_root "
             "to have it installed"
         ]
-    versions = sorted({one.toolkit.nvcc for one in made if one.toolkit})
-    return [reason for version in versions for reason in toolkit_refusals(rig, version)]
+    toolkits = {one.toolkit.root: one.toolkit for one in made if one.toolkit}.values()
+    return [reason for one in toolkits for reason in (*toolkit_refusals(rig, one.nvcc), *glibc_refusals(one, facts))]
 
 
 def _bundle(rig: Rig, facts: HostFacts) -> list[str]:

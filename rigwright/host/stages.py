@@ -24,6 +24,7 @@ from rigwright.nvidia.driver.told import named
 from rigwright.nvidia.packages.locked import locked
 from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloaded
 from rigwright.nvidia.packages.wanted import wanted as driver_wanted
+from rigwright.patches.patch import named as named_patches
 from rigwright.problems import counted
 from rigwright.serving.activation import Activation, activation, goal, surplus
 from rigwright.serving.listeners import PREFIX
@@ -82,7 +83,8 @@ def _cuda_toolkit(wanted: Desired, found: Served) -> list[Step]:
     if cuda is None or not cuda.folder or cuda.folder in found.folders:
         return []
     fetched = sum(wheel.size for wheel in wanted.rig.cuda)
-    return [Step("cuda_toolkit", f"CUDA toolkit {cuda.version}", f"{cuda.folder} is missing", fetched)]
+    title = f"CUDA toolkit {cuda.version}{named_patches(cuda.patches)}"
+    return [Step("cuda_toolkit", title, f"{cuda.folder} is missing", fetched)]
 
 
 def _engines(wanted: Desired, found: Served) -> list[Step]:

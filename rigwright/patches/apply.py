@@ -1,9 +1,9 @@
 """Unified diffs, applied as they are written or not at all: no fuzz, and bytes before and after by their SHA-256.
 
-Python's own library alone: hosts run this file by itself, as nobody, `python3 -I apply.py PLAN TOP`, to patch what lies
-below a folder. PLAN is JSON: `patches`, each with `name`, `diff` (text) and `targets`, each with `path`, `before` (none
-where the patch brings the file), `after`, and `text` where the whole file is given. Either all of it is applied, or the
-exit status is 1 and what was found is said.
+Python's own library alone: hosts run this file by itself, `python3 -I apply.py PLAN TOP`, to patch what lies below a
+folder: as nobody, or as root where root's own job has installed it. PLAN is JSON: `patches`, each with `name`, `diff`
+(text) and `targets`, each with `path`, `before` (none where the patch brings the file), `after`, and `text` where the
+whole file is given. Either all of it is applied, or the exit status is 1 and what was found is said.
 """
 
 from __future__ import annotations

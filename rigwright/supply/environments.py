@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Sources and mirrors of these names are something else: an inventory's mirrors of NVIDIA's archive of drivers have the
 # name of a channel.
 TAKEN = ("apt", "http", "https", "hub", "index", "nvidia")
-_WHEELS = {"kind", "requirements", "python", "as_of", "for_other_cards"}
+_WHEELS = {"kind", "requirements", "python", "as_of", "for_other_cards", "patches"}
 _CONDA = {"kind", "requirements", "channels", "as_of"}
 
 

@@ -31,6 +31,7 @@ _OF = {
     "as_of": ("wheel", "conda"),
     "channels": ("conda",),
     "for_other_cards": ("wheel", "plugin"),
+    "patches": ("wheel",),
 }
 # What the names of folders on hosts are made of, beside commits.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,95}")
@@ -98,6 +99,12 @@ class Input(Frozen):
         default=(),
         description="Kind `plugin`, and `wheel` with `python`: patterns of files used only by other cards; a card that "
         "cannot run them is not refused.",
+    )
+
+    patches: tuple[CatalogName, ...] = Field(
+        default=(),
+        description="Input `cuda`: the patches of the CUDA toolkit: folders in `patches/`, shipped or next to the "
+        "inventory.",
     )
 
     @field_validator(*_OF)

@@ -62,7 +62,7 @@ DISTRIBUTION = {
     "initramfs-tools-core": "unmkinitramfs update-initramfs",
     "iproute2": "ip ss",
     "kmod": "modinfo modprobe",
-    "libc-bin": "getent",
+    "libc-bin": "getconf getent",
     "mawk": "awk",
     "mokutil": "mokutil",
     "nginx": "nginx",

@@ -272,6 +272,7 @@ def facts(**changes: object) -> HostFacts:
         memory_kib=64 * GIB,
         disk_free_kib=MappingProxyType(dict(space)),
         cuda_version="13.0",
+        glibc="2.41",
         apt_lock_holder="",
     )
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -299,6 +300,7 @@ def probed(**changes: object) -> dict[str, object]:
         "jobs": "/nowhere",
         "weights": [],
         "cuda_root": "/nowhere",
+        "mathematical": ["rsqrt", "sinpi"],
         "users": ["nobody-at-all"],
         "packages": ["base-files", "dpkg"],
         "ledger": "/nowhere/owned",

@@ -33,7 +33,7 @@ from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
 from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
-from rigwright.patches.patch import Patch
+from rigwright.patches.patch import PROGRAM, Patch
 from rigwright.render import render
 from rigwright.serving import by_hand, theirs
 from rigwright.serving.activation import Activation
@@ -301,6 +301,24 @@ def driver(name: str, made: Rig = PLAIN, **changes: object) -> str:
     return render(f"nvidia_driver/{name}.sh.j2", **values | changes)
 
 
+def cuda_toolkit(patching: str) -> str:
+    """The job that installs the locked toolkit."""
+    return render(
+        "cuda_toolkit/install.sh.j2",
+        toolkit=Toolkit("/opt/rigwright/cuda-13.0-0/site/nvidia/cu13", "13.0", "/opt/rigwright/cuda-13.0-0", "a==1"),
+        tools="/opt/rigwright/tools-0",
+        network=network(PLAIN),
+        ledger=f"{STATE}/owned",
+        record=f"{STATE}/trees/0-cuda",
+        sent="",
+        judging=load_judges(),
+        requested=["cuda-toolkit[nvcc]==13.0.2"],
+        patching=patching,
+        patches='{"patches": []}',
+        **WHEELS,
+    )
+
+
 CONTAINER = Container("podman", "0" * 64, "vllm", "running", "always", removed=False, unit="")
 TUNED = Driver(managed=True, power_w=280, sysctl={"kernel.numa_balancing": 0, "vm.swappiness": 10})
 CHAT, CODE = "rigwright-chat.service", "rigwright-code.service"
@@ -320,18 +338,8 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "fetch from a bundle": lambda: fetch_script(BUNDLED, [artefact()]),
     "tools from a bundle": lambda: tools(network(BUNDLED), sent=f"{STATE}/jobs/rw-job-tools/files"),
     "packages from a bundle": lambda: packages(BUNDLED),
-    "cuda toolkit": lambda: render(
-        "cuda_toolkit/install.sh.j2",
-        toolkit=Toolkit("/opt/rigwright/cuda-13.0-0/site/nvidia/cu13", "13.0", "/opt/rigwright/cuda-13.0-0", "a==1"),
-        tools="/opt/rigwright/tools-0",
-        network=network(PLAIN),
-        ledger=f"{STATE}/owned",
-        record=f"{STATE}/trees/0-cuda",
-        sent="",
-        judging=load_judges(),
-        requested=["cuda-toolkit[nvcc]==13.0.2"],
-        **WHEELS,
-    ),
+    "cuda toolkit": lambda: cuda_toolkit(""),
+    "cuda toolkit that is patched": lambda: cuda_toolkit(PROGRAM),
     "trees": lambda: render("trees/look.sh.j2", program=program("look"), asked='{"a": "b c"}'),
     "tools": lambda: tools(network(PLAIN)),
     "hub's client": lambda: tools(network(PLAIN), title="the hub's client", alone="/opt/rigwright/hub-client-"),

@@ -257,6 +257,7 @@ def uses(shipped: Shipped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
             "hub_token_origin": None,
             "env_inputs": tuple(names),
             "envs": (),
+            "toolkit_patches": (),
         }
         return [SimpleNamespace(instances=rig.instances, **known) for rig in inner(path, what)]
 

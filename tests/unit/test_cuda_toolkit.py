@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from checks import Drift
+from checks import Drift, test_cuda_toolkit
+from checks.survey.patched import PATCHED
 from checks.survey.programs import COMPILER as COMPILED_BY
 from checks.survey.programs import PROGRAMS
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
+from checks.survey.trees import Tree
 from checks.test_cuda_toolkit import test_compiler as check_compiler
-from rigwright.declaration.rig import Rig
+from cli import main
+from cli.resolving.patching import of_rigs
+from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host.desired import desired
+from rigwright.host.facts import HostFacts
 from rigwright.host.plan import plan
 from rigwright.host.preflight import refusals
+from rigwright.inventory import ROOT
+from rigwright.nvidia.cuda.compilers import glibc_refusals
 from rigwright.nvidia.cuda.toolkit import COMPILER, Toolkit, toolkit
+from rigwright.patches.keys import PatchKeys, Target
+from rigwright.patches.patch import Patch, load
 from rigwright.serving.activation import surplus
 from rigwright.serving.generation import generation
 from rigwright.serving.live import Served
-from rigwright.supply.lock import Artefact
+from rigwright.supply.lock import Artefact, Lock
+from tests.unit.checking import red_of, taken
+from tests.unit.patch_samples import AFTER, sha256, write
 from tests.unit.samples import GIB, NOW, card, engine, facts, instance, rig, wheel
 from tests.unit.scripts import TOOLS
 
@@ -154,3 +168,189 @@ def test_a_host_needs_room_for_ours_and_no_toolkit_of_its_own() -> None:
     full = replace(host, disk_free_kib={**host.disk_free_kib, "/opt/rigwright": 2 * GIB})
     (line,) = refusals(desired(one, full), NOW)
     assert line.startswith("/opt/rigwright has 2.0 GiB free, 3.0 GiB are required")
+
+
+HEADER = "nvidia/cu13/include/crt/math_functions.h"
+
+
+def patch(path: str = HEADER, name: str = "louder", version: str = "13.0.88", file: str = "") -> Patch:
+    """A patch of the toolkit's headers."""
+    keys = PatchKeys(
+        of="nvidia-cuda-crt",
+        versions=(version,),
+        why="to be heard",
+        source="written here",
+        licence="Apache-2.0",
+        until="13.2.2",
+        diff="change.diff",
+        targets=(Target(path=path, before="a" * 64, after=sha256(AFTER)),),
+    )
+    return Patch(name, keys, file)
+
+
+def patched(**changes: object) -> Rig:
+    crt = wheel("nvidia-cuda-crt", version="13.0.88", group="cuda")
+    return replace(made(cuda=(*WHEELS, crt)), toolkit_patches=(patch(),), **changes)  # type: ignore[arg-type]
+
+
+OPERATORS = Toolkit("/opt/cuda", "13.0", nvcc="13.0.88")
+LOCKED = Toolkit("/opt/x/site/nvidia/cu13", "13.0", "/opt/x", nvcc="13.0.88")
+
+
+@pytest.mark.parametrize(
+    ("one", "host", "refusal"),
+    [
+        (OPERATORS, facts(glibc="2.41", bare_functions=frozenset({"rsqrt"})), ""),
+        (
+            OPERATORS,
+            facts(glibc="2.42", bare_functions=frozenset({"rsqrt"})),
+            "nvcc 13.0.88 at /opt/cuda compiles nothing",
+        ),
+        (
+            OPERATORS,
+            facts(glibc="2.43", bare_functions=frozenset({"rsqrt", "sinpi"})),
+            "declares rsqrt and sinpi without",
+        ),
+        (OPERATORS, facts(glibc="2.41", bare_functions=frozenset({"rsqrt", "sinpi"})), "declares sinpi without"),
+        (
+            OPERATORS,
+            facts(glibc="2.43", bare_functions=frozenset({"rsqrt"})),
+            "or omit cuda_root to install a patched one",
+        ),
+        # an operator's header that has been mended, of whatever version
+        (OPERATORS, facts(glibc="2.43"), ""),
+        # another C library has no such version
+        (OPERATORS, facts(glibc="", bare_functions=frozenset({"rsqrt"})), ""),
+        (LOCKED, facts(glibc="2.43"), "the lock's nvcc 13.0.88 compiles nothing with glibc 2.43"),
+        (LOCKED, facts(glibc="2.41"), ""),
+        (replace(LOCKED, nvcc="13.1.115"), facts(glibc="2.43"), "declares rsqrt without"),
+        (replace(LOCKED, nvcc="12.9.86"), facts(glibc="2.41"), "declares sinpi without"),
+        (replace(LOCKED, nvcc="13.2.86"), facts(glibc="2.43"), ""),
+        (replace(LOCKED, patches=(patch(),)), facts(glibc="2.43"), ""),
+        (replace(LOCKED, patches=(patch("nvidia/cu13/include/crt/mma.h"),)), facts(glibc="2.43"), "declares rsqrt"),
+    ],
+)
+def test_a_toolkit_that_compiles_nothing_with_this_c_library_is_refused(
+    one: Toolkit, host: HostFacts, refusal: str
+) -> None:
+    found = glibc_refusals(one, host)
+    assert [refusal in line for line in found] == [True] * bool(refusal)
+
+
+def test_it_is_refused_before_anything_is_fetched_and_a_check_finds_it_later() -> None:
+    """A host whose C library was upgraded turns K02 red."""
+    one = made(root="/opt/cuda")
+    cards = (("0000:01:00.0", "10de:2204"),)
+    host = facts(nvcc="13.0.88", glibc="2.43", bare_functions=frozenset({"rsqrt"}), pci_cards=cards)
+    (line,) = refusals(desired(one, host), NOW)
+    assert line.startswith("nvcc 13.0.88 at /opt/cuda compiles nothing with glibc 2.43: its crt/math_functions.h")
+    said = "Cuda compilation tools, release 13.0, V13.0.88\n"
+    survey = Survey({"programs": {"told": {COMPILED_BY: {"status": 0, "text": said}}}})
+    with pytest.raises(Drift, match="compiles nothing with glibc"):
+        check_compiler(survey, one, desired(one, host))
+
+
+def test_the_shipped_toolkit_compiles_with_every_c_library() -> None:
+    shipped = load([ROOT / "patches"])["nvcc-rsqrt-glibc"]
+    assert glibc_refusals(replace(LOCKED, patches=(shipped,)), facts(glibc="2.43")) == []
+
+
+def test_a_patch_makes_another_toolkit_and_other_builds_for_cards_alone() -> None:
+    plain, one = replace(patched(), toolkit_patches=()), patched()
+    found, bare = toolkit(one, facts()), toolkit(plain, facts())
+    assert found is not None and bare is not None
+    assert found.folder != bare.folder
+    assert found.patched_files == {f"{found.folder}/site/{HEADER}": sha256(AFTER)}
+    assert builds(one)["plain"].digest != builds(plain)["plain"].digest
+    processors = [replace(each, instances=(instance(cards=()),)) for each in (one, plain)]
+    assert len({builds(each)["plain"].digest for each in processors}) == 1
+    assert one.patches == {PATCHED_TOOLKIT: (patch(),)}
+    (step,) = [one_ for one_ in plan(desired(one, facts()), Served()).steps if one_.role == "cuda_toolkit"]
+    assert "CUDA toolkit 13.0, patched by louder" in str(step)
+
+
+def test_a_check_compares_what_is_patched_with_what_its_patch_makes(tmp_path: Path) -> None:
+    """K01, where root's record has the changed file, too."""
+    one = patched()
+    one = replace(one, roots=one.roots.model_copy(update={"software": str(tmp_path)}))
+    wanted = desired(one, facts())
+    assert wanted.toolkit is not None
+    file = Path(*wanted.toolkit.patched_files)
+    file.parent.mkdir(parents=True)
+    tree = vars(Tree(wanted.toolkit.folder, True, "", [], 0, ""))
+    trees = {"trees": [tree], "beside": [], "gone": [], "distributions": {}}
+
+    def red() -> str:
+        answer = taken({"patched": (20.0, PATCHED.asks(Scene(one, wanted)))})
+        answer["trees"] = {"told": trees}
+        return red_of(test_cuda_toolkit, Survey(answer), desired=wanted).get("K01", "")
+
+    file.write_text(AFTER)
+    assert red() == ""
+    file.write_text("other")
+    assert f"expected {file}: {sha256(AFTER)}" in red()
+    file.unlink()
+    assert f"found {file}: nothing" in red()
+
+
+def test_a_lock_judges_an_operators_toolkit_and_asks_no_index_for_the_shipped_one() -> None:
+    shipped = tuple(Lock.load([ROOT / "locks"]).groups["cuda"])
+    own = load([ROOT / "patches"])["nvcc-rsqrt-glibc"]
+    one = replace(patched(), toolkit_patches=(own,))
+    assert of_rigs([one], {"cuda": shipped}) == []
+    (other,) = of_rigs([one], {"cuda": one.cuda})
+    assert (other.what, other.versions["nvidia-cuda-crt"]) == (PATCHED_TOOLKIT, "13.0.88")
+    (mine,) = of_rigs([patched()], {"cuda": shipped})
+    row = mine.row(mine.patches[0])
+    assert row is not None and row.name == "nvidia-cuda-crt"
+
+
+INVENTORY = """
+from rigwright.inventory import hosts
+
+chat = {"variant": "llamacpp/metal", "cards": [0], "port": 8020}
+box = {"ssh_hostname": "127.0.0.1", "cards": ["rtx-3090"], "mirrors": {"shelf": ["http://127.0.0.1/"]}}
+rigs = hosts({"box": {**box, "instances": {"chat": chat}}})
+"""
+INPUT = """
+[inputs.NAME]
+kind = "wheel"
+requirements = ["cuda-toolkit[nvcc,cccl,crt,nvvm,cudart,cublas,curand]==13.0.2", "nvidia-cuda-cuobjdump"]
+patches = ["PATCH"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "patch_", "found"),
+    [
+        (
+            "cuda",
+            "nvcc-rsqrt-glib",
+            "box.cuda_root: no cuda_root is set, and the locked toolkit cannot be used: there is no patch",
+        ),
+        ("cuda", "nvcc-rsqrt-glib", 'did you mean "nvcc-rsqrt-glibc"?'),
+        ("cuda", "louder", "patch louder is for nvidia-cuda-crt 13.1.115, but CUDA toolkit has 13.0.88"),
+        ("more", "louder", "inputs.more.patches: must be left out: only input cuda has patches"),
+        ("cuda", "", "inputs.cuda.patches[0]"),
+    ],
+)
+def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_loads(
+    tmp_path: Path, name: str, patch_: str, found: str
+) -> None:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog/mine.toml").write_text(INPUT.replace("NAME", name).replace("PATCH", patch_))
+    (tmp_path / "rig.py").write_text(INVENTORY)
+    target = {"path": HEADER, "before": "a" * 64, "after": sha256(AFTER), "file": "words"}
+    head = {"of": "nvidia-cuda-crt", "versions": ["13.1.115"], "diff": None, "targets": [target]}
+    write(tmp_path / "patches/louder", {"words": AFTER}, **head)
+    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
+    assert done.exit_code != 0
+    assert found in " ".join(done.output.split()), done.output
+
+
+def test_the_verb_names_the_shipped_patch_with_its_reason_and_end(tmp_path: Path) -> None:
+    (tmp_path / "rig.py").write_text(INVENTORY)
+    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"])
+    (row,) = json.loads(done.stdout)
+    assert (row["rig"], row["engine"], row["patch"]) == ("box", "CUDA toolkit", "nvcc-rsqrt-glibc")
+    assert "glibc 2.42" in row["why"] and row["until"].startswith("a toolkit of 13.2.2 or later")

@@ -34,6 +34,8 @@ RECORDS = [
     ("sent_kib", "300"),
     ("cuda_version", "13.0"),
     ("nvcc", "13.0.88"),
+    ("bare_function", "rsqrt"),
+    ("glibc", "2.41"),
     ("apt_lock", "apt-get"),
     ("card", "0000:21:00.0", "10de:2204"),
     ("card", "0000:01:00.0", "10de:1e07"),
@@ -73,6 +75,7 @@ RECORDS = [
     ("clock", "1790000000"),
 ]
 MANY = {
+    "bare_function",
     "disk",
     "card",
     "listener",
@@ -92,7 +95,7 @@ MANY = {
     "watching_secret",
 }
 SINGLE = [record for record in RECORDS if record[0] not in MANY]
-CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "apt_lock", "elsewhere"}
+CUT = {"os_version", "systemd", "sent_kib", "cuda_version", "nvcc", "glibc", "apt_lock", "elsewhere"}
 """What may be told as nothing."""
 
 
@@ -110,6 +113,8 @@ def test_a_probes_lines_become_facts() -> None:
         sent_kib=300,
         cuda_version="13.0",
         nvcc="13.0.88",
+        bare_functions=frozenset({"rsqrt"}),
+        glibc="2.41",
         apt_lock_holder="apt-get",
         pci_cards=(("0000:01:00.0", "10de:1e07"), ("0000:21:00.0", "10de:2204")),
         listeners=(
@@ -248,6 +253,13 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text("#!/bin/sh\necho 'nvcc: NVIDIA (R) Cuda compiler driver'\necho 'release 13.0, V13.0.88'\n")
     nvcc.chmod(0o755)
+    header = tmp_path / "cuda/include/crt/math_functions.h"
+    header.parent.mkdir(parents=True)
+    # as the wheels 13.0.88 have it
+    header.write_text(
+        "extern double                 rsqrt(double x);\n"
+        "extern double                 sinpi(double x) __NV_IEC_60559_FUNCS_EXCEPTION_SPECIFIER;\n"
+    )
     folders = [str(models), str(tmp_path / "gone")]
     found = probe(engines=str(tmp_path), weights=folders, cuda_root=str(tmp_path / "cuda"))
     assert found.built_engines == {"whole"}
@@ -255,6 +267,8 @@ def test_the_probe_finds_engines_that_are_whole_weights_and_the_toolkit(tmp_path
     assert found.weight_bytes == {str(weight): 10, str(begun): 3, str(both): 7, **odd}
     assert found.uid == os.getuid()
     assert (found.cuda_version, found.nvcc) == ("13.0", "13.0.88")
+    assert found.bare_functions == {"rsqrt"}
+    assert found.glibc == platform.libc_ver()[1]
 
 
 def test_the_probe_adds_up_what_was_sent_of_weights_and_says_where_file_systems_are_mounted(tmp_path: Path) -> None:
@@ -290,6 +304,7 @@ def test_the_probe_is_asked_about_the_rigs_own_places_and_user() -> None:
         "builds": "/var/lib/rigwright/build",
         "jobs": "/var/lib/rigwright/jobs",
         "weights": [made.weight_path(artefact()).rpartition("/")[0], "/srv/models/_packages"],
+        "mathematical": ["rsqrt", "sinpi"],
         "cuda_root": "/opt/cuda",
         "users": ["svc-a", "svc-b"],
         "packages": [*PACKAGES, "cmake", "g++", "ninja-build"],

@@ -21,7 +21,7 @@ from tests.vllm.environment import said, start
 PATCHES = [one for one in load([ROOT / "patches"]).values() if one.keys.verdict == "needed"]
 
 
-@pytest.mark.parametrize("group", ["vllm-0.20.2", "vllm-0.21.0"])
+@pytest.mark.parametrize("group", ["cuda", "vllm-0.20.2", "vllm-0.21.0"])
 @pytest.mark.parametrize("patch", PATCHES, ids=str)
 def test_it_takes_every_patch_that_is_for_its_version(patch: Patch, group: str) -> None:
     rows = Lock.load([ROOT / "locks"]).groups[group]

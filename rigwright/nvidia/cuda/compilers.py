@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rigwright.declaration.rig import Rig
+from rigwright.nvidia.cuda.toolkit import Toolkit
+
+if TYPE_CHECKING:
+    from rigwright.host.facts import HostFacts
 
 # nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants; 13.2.86, of 13.2.2, does not
 # (https://github.com/ggml-org/llama.cpp/issues/28581, https://github.com/unslothai/unsloth/issues/4849)
@@ -11,6 +17,13 @@ BROKEN = ((13, 2, 0), (13, 2, 86))
 BLACKWELL_MINIMUM = (12, 8)
 # Toolkits from 13.0 on know none below 7.5 (NVIDIA, release notes of CUDA 13.0)
 CAPABILITY_MINIMUM = (7, 5)
+# Function -> the first glibc that declares it with an exception specification (NEWS of glibc 2.41 and 2.42). nvcc
+# refuses every file if its own header declares the function without one.
+SPECIFIED_SINCE = {"sinpi": (2, 41), "rsqrt": (2, 42)}
+# Function -> the first nvcc whose header has that specification. Measured: crt/math_functions.h of the wheels 12.4.131
+# to 13.5.37.
+CORRECT_SINCE = {"sinpi": (13, 0), "rsqrt": (13, 2)}
+HEADER = "crt/math_functions.h"
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -40,3 +53,30 @@ def toolkit_refusals(rig: Rig, nvcc: str) -> list[str]:
     if any(one < CAPABILITY_MINIMUM for one in capabilities) and version >= (13, 0):
         found.append(f"{name} does not support cards older than Turing: use a toolkit 12.x")
     return found
+
+
+def glibc_refusals(toolkit: Toolkit, facts: HostFacts) -> list[str]:
+    """Why a toolkit compiles nothing with a host's C library; empty if it does.
+
+    Args:
+        toolkit: An operator's is judged by the header on its host, the lock's by its version and patches.
+        facts: The host.
+    """
+    if toolkit.folder:
+        patched = any(path.endswith(f"/{HEADER}") for path in toolkit.patched_files)
+        version = numbers(toolkit.nvcc)
+        bare = {name for name, since in CORRECT_SINCE.items() if version < since and not patched}
+        name = f"the lock's nvcc {toolkit.nvcc}"
+        remediation = "lock nvcc 13.2.86 or later, or add a patch of that header to input cuda"
+    else:
+        bare = set(facts.bare_functions)
+        name = f"nvcc {toolkit.nvcc} at {toolkit.root}"
+        remediation = "use a toolkit 13.2.2 or later, or omit cuda_root to install a patched one"
+    glibc = numbers(facts.glibc)
+    conflicts = sorted(name for name in bare if glibc >= SPECIFIED_SINCE[name])
+    if not conflicts:
+        return []
+    return [
+        f"{name} compiles nothing with glibc {facts.glibc}: its {HEADER} declares {' and '.join(conflicts)} without "
+        f"the exception specification of glibc: {remediation}"
+    ]

@@ -8,10 +8,12 @@ is needed or touched, and two generations can stand on two toolkits.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rigwright.declaration.rig import Rig
+from rigwright.patches.patch import Patch, becomes
 from rigwright.supply.tools import requirements
 
 if TYPE_CHECKING:
@@ -36,6 +38,18 @@ class Toolkit:
     """Of ours: the text of its hashed requirements."""
     nvcc: str = ""
     """Its compiler's own version, such as "13.0.88"; empty where the operator's does not say."""
+    patches: tuple[Patch, ...] = ()
+    """Of ours: the patches of its wheels' files."""
+
+    @property
+    def site(self) -> str:
+        """The folder of the wheels of ours: paths in patches start there."""
+        return f"{self.folder}/site"
+
+    @property
+    def patched_files(self) -> dict[str, str]:
+        """The absolute path of every file that patches change, and its SHA-256."""
+        return {f"{self.site}/{path}": digest for path, digest in becomes(self.patches).items()}
 
     @property
     def marker(self) -> str:
@@ -57,7 +71,9 @@ def toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:
     text = requirements(rig.cuda)
     nvcc = next(wheel.version for wheel in rig.cuda if wheel.name == COMPILER)
     version = ".".join(nvcc.split(".")[:2])
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    patches = rig.toolkit_patches
+    changed = json.dumps(becomes(patches)) if patches else ""
+    digest = hashlib.sha256(f"{text}{changed}".encode()).hexdigest()[:12]
     folder = f"{rig.roots.software}/cuda-{version}-{digest}"
     # where the wheels themselves put it
-    return Toolkit(f"{folder}/site/nvidia/cu{version.partition('.')[0]}", version, folder, text, nvcc)
+    return Toolkit(f"{folder}/site/nvidia/cu{version.partition('.')[0]}", version, folder, text, nvcc, patches)
