@@ -270,18 +270,23 @@ def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig
     """Which variants an instance could serve, and why it could not serve the others for its cards."""
     found, gone = boxes(inventory, host)
     served = found[0].served().serving.get(now.name) if found else None
-    cards = tuple(names(rig.cards[index], catalog) for index in now.cards)
     rows: list[tuple[str, ...]] = []
-    for name in choices(catalog, Asked(cards=cards)):
+    for name, refusal_ in collect_targets(catalog, rig, data, now).items():
         one = catalog.variants[name]
         word = ", ".join(what for what, which in (("served", served), ("declared", now.variant_name)) if which == name)
         evidence = one.evidence.kind if one.evidence else "none given"
         takes = counted(one.cards, "card") if one.cards else "CPU"
-        rows.append((name, takes, one.sized, evidence, word or _refusal(data, Switch(now.name, name))))
+        rows.append((name, takes, one.sized, evidence, word or refusal_))
     show(COLUMNS, sorted(rows, key=lambda row: row[-1] not in ("", "served", "declared", "served, declared")))
     if served and served not in (row[0] for row in rows):
         say(f"{host}: {now.name} serves {served}, which the catalogue has not, or not for these cards")
     leave(gone)
+
+
+def collect_targets(catalog: Catalog, rig: Rig, data: dict[str, Any], instance: Instance) -> dict[str, str]:
+    """Variants for the cards of an instance, the best first, each with the reason for its refusal, or an empty text."""
+    cards = tuple(names(rig.cards[index], catalog) for index in instance.cards)
+    return {name: _refusal(data, Switch(instance.name, name)) for name in choices(catalog, Asked(cards=cards))}
 
 
 def _refusal(data: dict[str, Any], order: Switch) -> str:
