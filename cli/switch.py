@@ -67,6 +67,8 @@ def switch(
 ) -> None:
     """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
 
+    A variant for fewer cards gets the first of the instance's, one for more gets those too that no instance has and
+    that are not lent.
     All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
     it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
     file is as it was. Exit status 1, too, where something declared could not be judged.
@@ -88,14 +90,15 @@ def switch(
     if variant is None and theirs is None:
         raise click.UsageError("say which variant, or --list")
     variant = variant or now.variant_name
-    order = Switch(instance, variant)
+    order = target(catalog, rig, now, variant)
     wanted = _wanted(inventory, host, data, order, catalog, rig)
     content = Path(inventory).read_bytes()
     text = content if once or variant == now.variant_name else edit(inventory, content, host, data, order)
     difference(inventory, content, text)
     box = _box(inventory, host, wanted)
     found = _look(box, order, theirs) if theirs else None
-    before = Switch(instance, _expect(box, order, now.variant_name, found))
+    kept = now.cards if order.cards is not None else None
+    before = Switch(instance, _expect(box, order, now.variant_name, found), kept)
     if dry:
         return
     if theirs and not yes:
@@ -188,8 +191,8 @@ def _wanted(inventory: str, host: str, data: dict[str, Any], order: Switch, cata
         wanted = whole(load(switched(data["rig"], order)))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
-    now = next(one for one in rig.instances if one.name == order.instance)
-    if why := _not_for(catalog, rig, now, order.variant):
+    new = next(one for one in wanted.instances if one.name == order.instance)
+    if why := _not_for(catalog, wanted, new, order.variant):
         listed = f"rigwright switch {shlex.quote(inventory)} {order.instance} --list"
         raise click.ClickException(f"{host}: {order.variant} {why}; `{listed}` says which are")
     return wanted
@@ -285,8 +288,21 @@ def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig
 
 def collect_targets(catalog: Catalog, rig: Rig, data: dict[str, Any], instance: Instance) -> dict[str, str]:
     """Variants for the cards of an instance, the best first, each with the reason for its refusal, or an empty text."""
-    cards = tuple(names(rig.cards[index], catalog) for index in instance.cards)
-    return {name: _refusal(data, Switch(instance.name, name)) for name in choices(catalog, Asked(cards=cards))}
+    cards = tuple(names(rig.cards[index], catalog) for index in available_cards(rig, instance))
+    return {name: _refusal(data, target(catalog, rig, instance, name)) for name in choices(catalog, Asked(cards=cards))}
+
+
+def available_cards(rig: Rig, instance: Instance) -> tuple[int, ...]:
+    """GPU indexes that an instance has, then those that no instance has and that are not lent."""
+    others = {index for one in rig.instances for index in one.cards} | {*rig.lent}
+    return (*instance.cards, *(index for index in range(len(rig.cards)) if index not in others))
+
+
+def target(catalog: Catalog, rig: Rig, instance: Instance, variant: str) -> Switch:
+    """A switch to a variant, with other cards where that takes another number of them."""
+    takes = catalog.variants[variant].cards if variant in catalog.variants else len(instance.cards)
+    cards = available_cards(rig, instance)[:takes]
+    return Switch(instance.name, variant, cards if takes != len(instance.cards) else None)
 
 
 def _refusal(data: dict[str, Any], order: Switch) -> str:

@@ -113,7 +113,7 @@ class Operator:
         self.ran.append(wanted)
 
     def verify(self, box: Any, instances: Any, *rest: object) -> list[Judged]:
-        assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].partition(":")[2]]
+        assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].split(":")[1]]
         return [self.judged]
 
     def switch(self, *words: str) -> Result:
@@ -270,6 +270,35 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) ->
     assert done.exit_code == 2
     assert "would be another change than that (one, two)" in done.output
     assert (operator.text, operator.looked) == (text, 0)
+
+
+@pytest.fixture
+def planless(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    """Nothing is asked of the stand-in for a host, whose cards are not there."""
+    monkeypatch.setattr(verb, "_expect", lambda box, order, declared, found: declared)
+    return operator
+
+
+def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_ones(planless: Operator) -> None:
+    operator = planless
+    cards = {"cards": ["turing", "ampere", "ampere"], "lent": [1]}
+    operator.declare(one=entry(**cards, instances=chat(variant="llamacpp/one", cards=[2])))
+    assert operator.switch("chat", "llamacpp/two", *ONE).exit_code == 0
+    assert "'variant': 'llamacpp/two', 'port': 8020, 'cards': [2, 0]" in operator.text
+    done = operator.switch("chat", "llamacpp/one", *ONE)
+    assert done.exit_code == 0, done.output
+    assert "'variant': 'llamacpp/one', 'port': 8020, 'cards': [2]" in operator.text
+    assert orders(operator) == ["chat:llamacpp/two:2,0", "chat:llamacpp/one:2"]
+
+
+def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Operator) -> None:
+    operator = planless
+    operator.declare(one=entry(instances=chat(variant="llamacpp/two", cards=[0, 1])))
+    before = operator.text
+    operator.judged = Judged("chat", "llamacpp/one", checks=[FAIL])
+    assert operator.switch("chat", "llamacpp/one", *ONE).exit_code == 1
+    assert orders(operator) == ["chat:llamacpp/one:0", "chat:llamacpp/two:0,1"]
+    assert operator.text == before
 
 
 OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}

@@ -41,8 +41,8 @@ from tests.unit.samples import facts
 from tests.unit.shipped import CHECKPOINTS, FILES
 
 RELEASE = "debian-13"
-SERIES = "3.13"
-"""Of its own Python."""
+SERIES = ("3.10", "3.11", "3.12", "3.13", "3.14")
+"""Pythons that wheels of Rigwright's own tools are locked for; a host fetches those of every one."""
 PYTHON = "3.10.20"
 """The catalogue's, which the channel says that its own is."""
 USER = "ops"
@@ -98,12 +98,16 @@ def ground(lab: Lab, key: Key, folder: Path) -> Iterator[Ground]:
 
 
 def _wheels() -> list[Wheel]:
-    """What boxes need of an index, the stand-ins among it."""
+    """What boxes need of an index, the stand-ins among it: all that is locked, whichever Python it is for."""
     groups = Lock.load([ROOT / "locks"]).groups
     own = [row for group in (*OURS, "hub-client") for row in groups[group]]
-    found = offered(row for row in own if suits(row, conda.Interpreter(Path(), f"{SERIES}.0", Path())))
-    wheels.keep(found, SERIES)
-    return [*found, *offered(stand_ins())]
+    found: dict[str, Wheel] = {}
+    for series in SERIES:
+        suiting = offered(row for row in own if suits(row, conda.Interpreter(Path(), f"{series}.0", Path())))
+        wheels.keep(suiting, series)
+        found |= {one.file: one for one in suiting}
+    assert found.keys() == {row.file for row in own}
+    return [*found.values(), *offered(stand_ins())]
 
 
 def _models(hub: Hub, folder: Path) -> None:
