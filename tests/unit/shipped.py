@@ -21,13 +21,18 @@ from tests.unit.env_samples import conda
 
 COMMIT = "c" * 40
 PYTHON = "python-3.10.20"
-INT4 = QWEN3_6 | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "auto-round"}}
+TEXT = QWEN3_6["text_config"]
+# with the kind of each of its 64 layers, as it is published
+WHOLE_QWEN3_6 = QWEN3_6 | {"text_config": TEXT | {"layer_types": TEXT["layer_types"] * 16}}
+INT4 = WHOLE_QWEN3_6 | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "auto-round"}}
+FP8 = WHOLE_QWEN3_6 | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 COMPRESSED = {"quantization_config": {"format": "pack-quantized", "quant_method": "compressed-tensors"}}
 # What the checkpoints' config.json say, of those that vLLM serves
 CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
-    "Qwen3.6-27B": QWEN3_6,
+    "Qwen3.6-27B": WHOLE_QWEN3_6,
+    "Qwen3.6-27B-FP8": FP8,
     "Qwen3.6-27B-int4-AutoRound": INT4,
-    "Qwen3.6-27B-AWQ-INT4": QWEN3_6 | COMPRESSED,
+    "Qwen3.6-27B-AWQ-INT4": WHOLE_QWEN3_6 | COMPRESSED,
     "Qwen3-30B-A3B-AWQ-4bit": QWEN3_MOE | COMPRESSED,
     "Qwen3-8B": QWEN3,
 }

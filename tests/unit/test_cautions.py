@@ -183,6 +183,12 @@ POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
     "with the patch": (vllm((card(32),), GIB, HYBRID, "mamba-prefix-cache-mtp", **MTP), [], []),
     "of a model without linear attention": (vllm((card(32),), GIB, QWEN3, **MTP), [], []),
     "without MTP": (vllm((card(32),), GIB, HYBRID, flags=MTP["flags"]), [], []),
+    "without CUDA graphs": (
+        vllm((card(32),), GIB, QWEN3, flags={"enforce-eager": True}),
+        [],
+        ["enforce-eager switches CUDA graphs and compilation off"],
+    ),
+    "without CUDA graphs, on the CPU": (vllm((), GIB, QWEN3, flags={"enforce-eager": True}), [], []),
     "a long prompt on one card": (
         vllm((card(24),), GIB, HYBRID, max_model_len=65536),
         [],

@@ -257,6 +257,8 @@ def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> 
     done = subprocess.run(command_, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert " vllm-mtp 0.21.0 " in done.stdout
+    # of 64 layers every fourth has a cache: 16 layers x 4 heads x 256 numbers, keys and values, a byte each
+    assert " 32.0 KiB/token, 2.0 GiB" in done.stdout
     assert "aiohttp" not in done.stdout
 
 

@@ -106,7 +106,7 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         ),
         ("rig2080ti", "rig2080ti", {"vllm/2080ti-two", "vllm/2080ti-two-mtp"}),
         ("rig2080ti", "rig2080ti-four", {"vllm/2080ti-four", "vllm/2080ti-four-mtp"}),
-        ("rig5090", "rig5090", {"vllm/qwen3.6-27b", "vllm/qwen3.6-27b-0.20"}),
+        ("rig5090", "rig5090", {"vllm/qwen3.6-27b", "vllm/qwen3.6-27b-0.20", "vllm/qwen3.6-27b-fp8"}),
         ("rig5090solo", "rig5090solo", {"llamacpp/qwen3.5-35b-a3b", "llamacpp/qwen3.5-35b-a3b-long"}),
     ],
 )

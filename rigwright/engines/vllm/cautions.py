@@ -78,6 +78,12 @@ def _cliff(one: Placed) -> str:
     )
 
 
+def _eager(one: Placed) -> str:
+    if not (one.cards and _variant(one).flags.get("enforce-eager")):
+        return ""
+    return "enforce-eager switches CUDA graphs and compilation off: one model fell to 5 tokens a second with it"
+
+
 def _version(one: Placed, distribution: str) -> str:
     """The locked version of a package that the instance runs with, or "" if no lock has it."""
     return next((row.version for row in one.instance.artefacts if canonicalize_name(row.name) == distribution), "")
@@ -153,6 +159,7 @@ def _bytes(kind: str) -> Fraction | None:
 RULES = (
     Rule(_stale_state, "https://github.com/vllm-project/vllm/issues/43559"),
     Rule(_cliff, "club-3090, docs/CLIFFS.md"),
+    Rule(_eager, "a write-up of one RTX 5090, vLLM 0.17 and 0.18"),
     Rule(_padded_attention, "https://github.com/flashinfer-ai/flashinfer/issues/3528"),
     Rule(_no_flashinfer, "https://github.com/vllm-project/vllm/issues/47549"),
     *fit.rules(memory),
