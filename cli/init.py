@@ -135,6 +135,8 @@ def init(
     answers = Answers(name, connection, None, port, listen)
     found = _offer(wish, survey, answers, catalog, lock, str(file.resolve()))
     answers = replace(answers, variant=found.variant if found else None)
+    if listen is not None and found is None:
+        raise click.ClickException("--listen: nothing was chosen that a gateway could offer; no file was written")
     unlocked = found is not None and found.unlocked
     _write(file, inventory_text(survey, answers, catalog), unlocked)
 

@@ -22,7 +22,7 @@ from cli.tables import say, show, size
 from cli.variants import names
 from cli.verify import verified
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.choice import Asked, choices
+from rigwright.declaration.choice import ANY, Asked, choices
 from rigwright.declaration.edit import Switch, switched
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.declaration.theirs import RULE, Theirs, theirs_of
@@ -299,10 +299,18 @@ def available_cards(rig: Rig, instance: Instance) -> tuple[int, ...]:
 
 
 def target(catalog: Catalog, rig: Rig, instance: Instance, variant: str) -> Switch:
-    """A switch to a variant, with other cards where that takes another number of them."""
-    takes = catalog.variants[variant].cards if variant in catalog.variants else len(instance.cards)
-    cards = available_cards(rig, instance)[:takes]
-    return Switch(instance.name, variant, cards if takes != len(instance.cards) else None)
+    """A switch to a variant, with other cards where that takes another number of them, or is made for others."""
+    if (keys := catalog.variants.get(variant)) is None:
+        return Switch(instance.name, variant)
+    made_for = frozenset(keys.purpose.cards if keys.purpose else ())
+    cards = available_cards(rig, instance)
+    fitting = tuple(one for one in cards if not made_for or _is_for(names(rig.cards[one], catalog), made_for))
+    chosen_cards = (fitting if len(fitting) >= keys.cards else cards)[: keys.cards]
+    return Switch(instance.name, variant, chosen_cards if chosen_cards != instance.cards else None)
+
+
+def _is_for(card: frozenset[str], made_for: frozenset[str]) -> bool:
+    return card == ANY or bool(card & made_for)
 
 
 def _refusal(data: dict[str, Any], order: Switch) -> str:

@@ -61,4 +61,5 @@ def _describe_cache(rig: Rig, instance: Instance) -> str:
     memory = instance.kind.memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
     if not memory or not memory.token_bytes:
         return ""
-    return f"{memory.token_bytes / 1024:.1f} KiB/token, {memory.cache_bytes / GIB:.1f} GiB"
+    whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""
+    return f"{memory.token_bytes / 1024:.1f} KiB/token{whole_context}"

@@ -291,6 +291,16 @@ def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_one
     assert orders(operator) == ["chat:llamacpp/two:2,0", "chat:llamacpp/one:2"]
 
 
+def test_a_variant_that_is_made_for_another_free_card_gets_that(planless: Operator) -> None:
+    operator = planless
+    cards = ["turing", "ampere", "newest", "newest"]
+    operator.declare(one=entry(cards=cards, instances=chat(variant="llamacpp/two", cards=[0, 1])))
+    done = operator.switch("chat", "llamacpp/new-cards", *ONE)
+    assert done.exit_code == 0, done.output
+    assert "'variant': 'llamacpp/new-cards', 'port': 8020, 'cards': [2, 3]" in operator.text
+    assert orders(operator) == ["chat:llamacpp/new-cards:2,3"]
+
+
 def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Operator) -> None:
     operator = planless
     operator.declare(one=entry(instances=chat(variant="llamacpp/two", cards=[0, 1])))

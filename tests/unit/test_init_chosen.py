@@ -166,6 +166,13 @@ def test_clients_of_the_network_are_let_in_where_that_is_asked_for(init: Init, b
     assert [(offer.name, offer.instances[0].port) for offer in rig.offers] == [(rig.instances[0].model_name, 8022)]
 
 
+@pytest.mark.usefixtures("looked")
+def test_nothing_is_listened_for_where_nothing_is_served(init: Init, box: Box) -> None:
+    done = init("root@box", "--listen", "8021")
+    assert (done.exit_code, (box.folder / "box.py").exists()) == (2, False)
+    assert "--listen: nothing was chosen that a gateway could offer" in done.output
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
