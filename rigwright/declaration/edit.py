@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -39,8 +39,20 @@ class _Elsewhere(Exception):
         self.line: int = getattr(node, "lineno", 1)
 
 
+def sharing(data: object, instance: str) -> tuple[str, ...]:
+    """An instance, then those that a gateway offers under one name with it: they have to be of one variant."""
+    try:
+        models: dict[str, dict[str, Sequence[str]]] = data["entry"]["gateway"]["models"]  # type: ignore[index]
+        groups = [one["instances"] for one in models.values()]
+        return tuple(dict.fromkeys((instance, *(name for group in groups if instance in group for name in group))))
+    except (TypeError, KeyError, AttributeError):
+        return (instance,)
+
+
 def switched(data: object, switch: Switch) -> object:
     """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; what it is not is for who loads it.
+
+    Instances that share a name with it get the variant, too.
 
     Raises:
         Invalid: the rig declares no such instance.
@@ -54,13 +66,15 @@ def switched(data: object, switch: Switch) -> object:
     if not (isinstance(instances, dict) and isinstance(instances.get(switch.instance), dict)):
         names = instances if isinstance(instances, dict) else ()
         raise Invalid([Problem("--data", "switch", unknown("instance", switch.instance, map(str, names)))])
-    instances[switch.instance]["variant"] = switch.variant
+    for name in sharing(data, switch.instance):
+        if isinstance(instances.get(name), dict):
+            instances[name]["variant"] = switch.variant
     if switch.cards is not None:
         instances[switch.instance]["cards"] = list(switch.cards)
     return made
 
 
-def edited(file: str, content: bytes, rig: str, switch: Switch) -> bytes:
+def edited(file: str, content: bytes, rig: str, switch: Switch, others: Sequence[str] = ()) -> bytes:
     """An inventory's content with another variant in it, and other cards where the switch names some.
 
     Args:
@@ -68,32 +82,34 @@ def edited(file: str, content: bytes, rig: str, switch: Switch) -> bytes:
         content: What is in it.
         rig: The rig's name.
         switch: The instance and the variant.
+        others: Instances that get the variant, too.
 
     Raises:
         Invalid: it is not written out in it as a plain literal: names the line and what to edit by hand.
     """
-    key, by_hand = "variant", f'"{switch.variant}"'
-    replaced: list[tuple[int, int, bytes]] = []
+    key, by_hand, instance = "variant", f'"{switch.variant}"', switch.instance
+    replaced: set[tuple[int, int, bytes]] = set()
     try:
         tree = ast.parse(content)
-        node = _literal(tree, rig, switch.instance)
-        start, end = (_offset(content, line, column) for line, column in _span(node))
-        if not PLAIN.fullmatch(content[start:end]) or content[start + 1 : end - 1].decode() != node.value:
-            raise _Elsewhere(node, "is not a plain literal")
-        replaced.append((start + 1, end - 1, switch.variant.encode()))
+        for instance in (*others, switch.instance):
+            node = _literal(tree, rig, instance)
+            start, end = (_offset(content, line, column) for line, column in _span(node))
+            if not PLAIN.fullmatch(content[start:end]) or content[start + 1 : end - 1].decode() != node.value:
+                raise _Elsewhere(node, "is not a plain literal")
+            replaced.add((start + 1, end - 1, switch.variant.encode()))
         if switch.cards is not None:
             key, by_hand = "cards", str(list(switch.cards))
             cards = _cards(tree, rig, switch.instance)
             start, end = (_offset(content, line, column) for line, column in _span(cards))
             if not PLAIN_CARDS.fullmatch(content[start:end]):
                 raise _Elsewhere(cards, "is not a plain literal")
-            replaced.append((start, end, by_hand.encode()))
+            replaced.add((start, end, by_hand.encode()))
     except SyntaxError as error:
-        where = f"{rig}.instances.{switch.instance}.{key}"
+        where = f"{rig}.instances.{instance}.{key}"
         raise Invalid([Problem(file, where, f"line {error.lineno}: {error.msg}")]) from None
     except _Elsewhere as error:
         said = f"line {error.line} {error}, so nothing was edited: set {by_hand} there by hand"
-        raise Invalid([Problem(file, f"{rig}.instances.{switch.instance}.{key}", said)]) from None
+        raise Invalid([Problem(file, f"{rig}.instances.{instance}.{key}", said)]) from None
     for start, end, text in sorted(replaced, reverse=True):
         content = content[:start] + text + content[end:]
     return content

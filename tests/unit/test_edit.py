@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from rigwright.declaration.edit import Switch, edited, switched
+from rigwright.declaration.edit import Switch, edited, sharing, switched
 from rigwright.problems import Invalid
 
 HEAD = "from rigwright.inventory import hosts\n\n"
@@ -130,6 +131,27 @@ def test_what_is_not_plain_is_refused_with_its_line(text: str, said: str) -> Non
     assert said in str(refused.value)
     if "Python" not in text and "was never" not in said:
         assert 'set "llamacpp/new" there by hand' in str(refused.value)
+
+
+def test_instances_that_share_a_name_get_the_variant_together() -> None:
+    models = {"m": {"instances": ["chat", "code"]}, "n": {"instances": ["third"]}}
+    instances = {name: {"variant": "a/b"} for name in ("chat", "code", "third")}
+    data = {"entry": {"instances": instances, "gateway": {"models": models}}}
+    assert sharing(data, "chat") == ("chat", "code")
+    made: Any = switched(data, TO)
+    assert {name: one["variant"] for name, one in made["entry"]["instances"].items()} == {
+        "chat": "llamacpp/new",
+        "code": "llamacpp/new",
+        "third": "a/b",
+    }
+    both = BOX.replace(CHAT, f'{CHAT}, "code": {{"variant": "llamacpp/old", "port": 8021}}')
+    text = (HEAD + both).encode()
+    assert edited("rig.py", text, "box", TO, ("code",)) == text.replace(b"llamacpp/old", b"llamacpp/new")
+
+
+@pytest.mark.parametrize("models", [None, [], {"m": None}, {"m": {}}, {"m": {"instances": ["other"]}}])
+def test_of_a_gateway_that_is_written_otherwise_an_instance_shares_nothing(models: object) -> None:
+    assert sharing({"entry": {"gateway": {"models": models}}}, "chat") == ("chat",)
 
 
 def test_host_data_gets_the_cards_of_a_switch() -> None:

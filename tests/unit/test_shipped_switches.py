@@ -15,7 +15,7 @@ from cli.declared import as_if, named
 from cli.rewriting import edit
 from cli.switch import collect_targets, target
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.edit import Switch, switched
+from rigwright.declaration.edit import Switch, sharing, switched
 from rigwright.declaration.rig import Rig
 from rigwright.host.desired import desired
 from rigwright.inventory import ROOT, layers, load
@@ -25,7 +25,8 @@ from tests.unit.shipped import lock
 INVENTORIES = ("rig2080ti", "rig3090", "rig5090", "rig5090solo", "rig5090two", "fleet")
 # Why `--list` may show a variant for these cards as refused: nothing else stands in the way of a shipped inventory.
 REFUSED = re.compile(
-    r"only instances of one variant can share a name|declare \"containers\""
+    r"needs \d+ cards?, but \d+ are listed"  # of two that share a name, each keeps its cards
+    r"|declare \"containers\""
     r"|(metal|tiny)-rig 1 of the lock has no address"  # models of throwaway hosts
 )
 # Names that clients of the write-ups ask for, by the box: a switch takes none of them away.
@@ -50,7 +51,8 @@ class Shelf:
             rig = load(data["rig"])
             for instance in rig.instances:
                 for variant, refusal in collect_targets(catalog, rig, data, instance).items():
-                    yield host, data, rig, target(catalog, rig, instance, variant), refusal
+                    fixed = len(sharing(data["rig"], instance.name)) > 1
+                    yield host, data, rig, target(catalog, rig, instance, variant, fixed=fixed), refusal
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,8 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
             text = edit(str(shelf.path), content, host, data, switch)
             assert load(as_if(str(shelf.path), text)[host]["rig"]) == after
         instance = next(one for one in after.instances if one.name == switch.instance)
-        assert instance.variant_name == switch.variant
+        members = sharing(data["rig"], switch.instance)
+        assert {one.variant_name for one in after.instances if one.name in members} == {switch.variant}
         assert instance.weights
         # each name leads to the same instances as before, whatever they serve
         assert asked_names(after) == asked_names(before) >= CLIENTS.get(host, set())
@@ -104,6 +107,8 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
             "rig3090-two",
             {"vllm/dual", "vllm/turbo", "vllm/long-vision", "llamacpp/dual", "vllm/default", "llamacpp/default"},
         ),
+        ("rig5090", "rig5090-pairs", {"vllm/qwen3.6-27b-pair", "vllm/qwen3-30b-a3b-awq-tp2"}),
+        ("rig5090two", "rig5090two", {"vllm/qwen3-8b-per-card", "vllm/qwen3-30b-a3b-awq", "llamacpp/qwen3.5-35b-a3b"}),
         ("rig2080ti", "rig2080ti", {"vllm/2080ti-two", "vllm/2080ti-two-mtp"}),
         ("rig2080ti", "rig2080ti-four", {"vllm/2080ti-four", "vllm/2080ti-four-mtp"}),
         ("rig5090", "rig5090", {"vllm/qwen3.6-27b", "vllm/qwen3.6-27b-0.20", "vllm/qwen3.6-27b-fp8"}),
