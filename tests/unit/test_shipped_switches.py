@@ -88,7 +88,11 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         instance = next(one for one in after.instances if one.name == switch.instance)
         members = sharing(data["rig"], switch.instance)
         assert {one.variant_name for one in after.instances if one.name in members} == {switch.variant}
+        # all that it is made of is locked, with a place that hosts fetch it from
+        made_of = [*instance.weights, *instance.artefacts, *(row for env in after.envs for row in env.artefacts)]
         assert instance.weights
+        assert all(row.sources and len(row.sha256) == 64 for row in made_of)
+        assert instance.env in (None, *(env.name for env in after.envs))
         # each name leads to the same instances as before, whatever they serve
         assert asked_names(after) == asked_names(before) >= CLIENTS.get(host, set())
         leading = [{one.name: [each.name for each in one.instances] for one in rig.offers} for rig in (before, after)]
