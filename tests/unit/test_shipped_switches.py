@@ -79,6 +79,8 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         if refusal:
             assert REFUSED.search(refusal), (host, switch, refusal)
             continue
+        if name == "fleet" and (host, switch.instance, switch.cards is None) in edited:
+            continue  # each box is that of its own inventory (test_shipped_inventories.py), which has all of them
         after = load(switched(data["rig"], switch))
         # the file once with the same cards and once with others: it is loaded anew each time
         if (kind := (host, switch.instance, switch.cards is None)) not in edited:
