@@ -74,16 +74,17 @@ def asked_names(rig: Rig) -> set[str]:
 
 @pytest.mark.parametrize("name", INVENTORIES)
 def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf, name: str) -> None:
-    content, edited = shelf.path.read_bytes(), set[tuple[str, str, bool]]()
+    content, edited = shelf.path.read_bytes(), set[tuple[object, ...]]()
     for host, data, before, switch, refusal in shelf.switches():
         if refusal:
             assert REFUSED.search(refusal), (host, switch, refusal)
             continue
-        if name == "fleet" and (host, switch.instance, switch.cards is None) in edited:
+        kind = (host, name != "fleet" and switch.instance, name != "fleet" and switch.cards is None)
+        if name == "fleet" and kind in edited:
             continue  # each box is that of its own inventory (test_shipped_inventories.py), which has all of them
         after = load(switched(data["rig"], switch))
         # the file once with the same cards and once with others: it is loaded anew each time
-        if (kind := (host, switch.instance, switch.cards is None)) not in edited:
+        if kind not in edited:
             edited.add(kind)
             text = edit(str(shelf.path), content, host, data, switch)
             assert load(as_if(str(shelf.path), text)[host]["rig"]) == after
