@@ -169,6 +169,13 @@ class Rung:
         """Answers a second."""
         return len(self.requests) / self.seconds if self.seconds else 0.0
 
+    def nominal_throughput(self, planned_s: float) -> float:
+        """Answers by the seconds that new requests were made for, those included that came after them.
+
+        Load scripts of public write-ups divide so. The more an answer takes, the more of them come after that time.
+        """
+        return len(self.requests) / planned_s if planned_s else 0.0
+
     @property
     def contaminated(self) -> bool:
         """Whether others asked meanwhile."""

@@ -31,7 +31,7 @@ from rigwright.problems import Invalid, said, unknown
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import GIB, card_line, catalogue_lines, inventory_text, plain, process_line
 from rigwright.survey.findings import Survey
-from rigwright.survey.suggest import Answers, Offer, free_port, models_root, offer, taken_ports
+from rigwright.survey.suggest import Answers, Offer, free_port, models_root, offer, own_port, taken_ports
 from rigwright.types import Name, VariantName
 
 TARGET = re.compile(r"(?P<user>[^@]*)@(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:@\[\]]*))(?::(?P<port>.*))?", re.DOTALL)
@@ -59,6 +59,11 @@ NEXT = (
 @click.option("--serve", is_flag=True, help="Lock, validate and deploy what was written, and say where it is served.")
 @click.option("--reboot", is_flag=True, help="With --serve: reboot the box where its driver needs it.")
 @click.option("--port", type=int, help="The API's TCP port; the first free one from 8020 without it.")
+@click.option(
+    "--listen",
+    type=click.IntRange(1, 65535),
+    help="Also let the network in at this TCP port, without keys and in the clear: a gateway.",
+)
 @click.option("--sudo/--no-sudo", default=None, help="Become root through sudo; without either, unless USER is root.")
 @click.option("--key", metavar="FILE", help="The SSH key; without it your agent's and your own.")
 @click.option(
@@ -75,6 +80,7 @@ def init(
     serve: bool,
     reboot: bool,
     port: int | None,
+    listen: int | None,
     sudo: bool | None,
     key: str | None,
     fingerprint: str | None,
@@ -100,6 +106,8 @@ def init(
         _obey(Name, "--name", name)
     if port is not None and not 1024 <= port <= 65535:
         raise click.ClickException(f"--port {port} is refused: must be from 1024 to 65535")
+    if listen is not None and listen == port:
+        raise click.ClickException(f"--listen {listen} is refused: must not be the port of --port")
     name = name or _host_label(str(connection["ssh_hostname"]))
     file = _new_file(output or f"{name}.py") if output or name else None
     catalog, lock = _data(file or Path("rig.py"))
@@ -114,6 +122,8 @@ def init(
     file = file or _new_file(f"{name}.py")
     if port is not None and port in taken_ports(survey):
         raise click.ClickException(f"--port {port} is taken on {name}; {free_port(survey)} is free")
+    if listen is not None and listen in taken_ports(survey):
+        raise click.ClickException(f"--listen {listen} is taken on {name}")
     _show(name, survey, catalog)
     if reasons := system_refusals(survey.os_id, survey.os_version, survey.kernel):
         raise Refused(f"{name} cannot become a rig, and no file was written: {'; '.join(reasons)}")
@@ -122,9 +132,11 @@ def init(
             f"This box is a rig already{f', called {plain(survey.record)}' if survey.record else ''}: go on with the "
             "inventory that it was deployed from. A deploy of the one written here takes its place."
         )
-    answers = Answers(name, connection, None, port)
+    answers = Answers(name, connection, None, port, listen)
     found = _offer(wish, survey, answers, catalog, lock, str(file.resolve()))
     answers = replace(answers, variant=found.variant if found else None)
+    if listen is not None and found is None:
+        raise click.ClickException("--listen: nothing was chosen that a gateway could offer; no file was written")
     unlocked = found is not None and found.unlocked
     _write(file, inventory_text(survey, answers, catalog), unlocked)
 
@@ -135,7 +147,8 @@ def init(
         from cli.served import Served, served
 
         model = catalog.variants[found.variant].model
-        served(Served(file, connection, model, answers.port or free_port(survey), lock=unlocked, reboot=reboot))
+        box = Served(file, connection, model, own_port(survey, answers), listen, lock=unlocked, reboot=reboot)
+        served(box)
         return
     lacking = ", but for what is not locked yet" if unlocked else ""
     say(f"\nWrote {file}, and it is valid{lacking}. Read it; then")

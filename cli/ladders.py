@@ -52,12 +52,21 @@ class Ladder:
         return [
             {
                 **{"host": self.host, "instance": one.instance.name, "workload": self.plan.workload.name},
-                **rung.figures(),
+                **self.figures(rung),
                 "contaminated": rung.contaminated,
             }
             for one in self.subjects
             for rung in one.rungs
         ]
+
+    def figures(self, rung: Rung) -> dict[str, float | None]:
+        """All of a step, `nominal_request_throughput` after the rate that it is told apart from."""
+        found: dict[str, float | None] = {}
+        for name, value in rung.figures().items():
+            found[name] = value
+            if name == "request_throughput":
+                found["nominal_request_throughput"] = rung.nominal_throughput(self.plan.seconds)
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """All of it, for programs."""
@@ -78,7 +87,7 @@ class Ladder:
                     "saturation": {"streams": one.saturation.streams, "limit": one.saturation.limit},
                     "said": [one.saturation.said, *one.queues],
                     "steps": [
-                        {**rung.figures(), "contaminated": rung.contaminated, "errors": dict(rung.errors)}
+                        {**self.figures(rung), "contaminated": rung.contaminated, "errors": dict(rung.errors)}
                         for rung in one.rungs
                     ],
                 }
@@ -96,9 +105,10 @@ def tell(ladder: Ladder) -> None:
             f"{ladder.plan.seconds:g} s a step, thinking {thinking}"
         )
         if one.rungs:
-            columns = ("streams", "req/s", "tokens/s", "failed", "running", "waiting", "KV %", "")
-            show(columns, [_rates(rung) for rung in one.rungs])
-            click.echo()
+            columns = ("streams", "req/s", "QPS", "tokens/s", "failed", "running", "waiting", "KV %", "")
+            show(columns, [_rates(rung, ladder.plan) for rung in one.rungs])
+            seconds = f"{ladder.plan.seconds:g} s"
+            say(f"req/s: answers by the time until the last one; QPS: by {seconds}, as write-ups count\n")
             show(("streams", *(title for title, _, _ in TIMES)), [_times(rung) for rung in one.rungs])
             say("in ms; TTFT and TPOT: P50, latency: mean\n")
             plotted = [
@@ -115,13 +125,14 @@ def tell(ladder: Ladder) -> None:
         say(f"not complete: {ladder.ended}, after {ladder.steps} of {len(ladder.plan.streams)} steps")
 
 
-def _rates(rung: Rung) -> tuple[str, ...]:
+def _rates(rung: Rung, plan: Plan) -> tuple[str, ...]:
     state = [("" if value is None else f"{value:.0f}") for value in (rung.running, rung.waiting)]
     kv = "" if rung.kv is None else f"{100 * rung.kv:.0f}"
     notes = [f"{rung.refused} refused"] if rung.refused else []
     notes += ["others asked, too"] if rung.contaminated else []
-    rates = (f"{rung.request_throughput:.1f}", f"{rung.figures()['output_throughput']:.0f}")
-    return (str(rung.streams), *rates, str(rung.failed), *state, kv, ", ".join(notes))
+    requests = (f"{rung.request_throughput:.1f}", f"{rung.nominal_throughput(plan.seconds):.1f}")
+    tokens = f"{rung.figures()['output_throughput']:.0f}"
+    return (str(rung.streams), *requests, tokens, str(rung.failed), *state, kv, ", ".join(notes))
 
 
 def _times(rung: Rung) -> tuple[str, ...]:

@@ -57,17 +57,28 @@ def stop(inventory: str, instances: tuple[str, ...], every: bool, limit: str | N
 @INSTANCES
 @ALL
 @LIMIT
-def restart(inventory: str, instances: tuple[str, ...], every: bool, limit: str | None) -> None:
+@click.option(
+    "--recompile", is_flag=True, help="Remove what they have compiled (FlashInfer, torch, Triton, CUDA) before that."
+)
+def restart(inventory: str, instances: tuple[str, ...], every: bool, limit: str | None, recompile: bool) -> None:
     """Stop INSTANCEs of INVENTORY's hosts, start them again, and wait until each answers.
 
     As they were deployed: what the inventory says by now is a deploy's. Requests under way are cut off.
     Exit status 0: all of them serve. 1: one does not; its last log lines are shown. 3: a host cannot be reached.
     Example: rigwright restart ~/boxes/rig.py chat
     """
-    _all("restart", inventory, instances, every, limit)
+    _all("restart", inventory, instances, every, limit, recompile=recompile)
 
 
-def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, limit: str | None) -> None:
+def _all(
+    verb: Verb,
+    inventory: str,
+    instances: tuple[str, ...],
+    every: bool,
+    limit: str | None,
+    *,
+    recompile: bool = False,
+) -> None:
     if bool(instances) == every:
         raise click.UsageError("name instances, or say --all")
 
@@ -84,7 +95,7 @@ def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, li
     concerned = [box for box in found if chosen[box.name]]
     for box in concerned:
         say(f"{box.name}: {by_hand.DOING[verb]} {', '.join(chosen[box.name])}", err=True)
-    became = each(concerned, lambda box: _one(box, verb, chosen[box.name]))
+    became = each(concerned, lambda box: _one(box, verb, chosen[box.name], recompile=recompile))
     faulty = False
     for box, one in zip(concerned, became, strict=True):
         faulty |= not one.right(verb)
@@ -95,8 +106,9 @@ def _all(verb: Verb, inventory: str, instances: tuple[str, ...], every: bool, li
         raise click.exceptions.Exit(1)
 
 
-def _one(box: Box, verb: Verb, names: list[str]) -> Outcome:
-    script = by_hand.script(box.rig, verb, names, holder_record(f"{verb} of {', '.join(names)}"))
+def _one(box: Box, verb: Verb, names: list[str], *, recompile: bool) -> Outcome:
+    holder = holder_record(f"{verb} of {', '.join(names)}")
+    script = by_hand.script(box.rig, verb, names, holder, recompile=recompile)
     longest = max(one.variant.ready_timeout for one in box.rig.instances if one.name in names)
     try:
         # an instance may wait for what another one compiles

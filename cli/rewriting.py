@@ -14,7 +14,7 @@ import click
 
 from cli.declared import as_if, named
 from cli.ending import Failed
-from rigwright.declaration.edit import Switch, edited, switched
+from rigwright.declaration.edit import Switch, edited, sharing, switched
 from rigwright.problems import Invalid
 
 
@@ -27,7 +27,7 @@ def edit(inventory: str, content: bytes, host: str, data: dict[str, Any], order:
     if not os.access(inventory, os.W_OK):
         raise click.ClickException(f"{inventory} is read-only: make it writable, or try it with --once")
     try:
-        text = edited(inventory, content, host, order)
+        text = edited(inventory, content, host, order, sharing(data["rig"], order.instance)[1:])
         wanted = switched(data["rig"], order)
     except Invalid as error:
         raise click.ClickException(str(error)) from None

@@ -29,6 +29,8 @@ class Served:
     """By which name clients ask for it."""
     port: int
     """On the box's loopback interface."""
+    listen: int | None
+    """On all of its addresses; None without a gateway."""
     lock: bool
     """Whether something of it is not locked yet."""
     reboot: bool
@@ -36,7 +38,9 @@ class Served:
 
 
 def served(box: Served) -> None:
-    """Lock, validate and deploy, which has it answer a completion before it is kept, and say where it is served.
+    """Lock, validate, deploy, which has it answer a completion before it is kept, verify, and say where it is served.
+
+    What `verify` cannot pass is shown, and ends nothing: the box serves.
 
     Raises:
         cli.ending.Failed: one of these ended otherwise; the text says which, and what to run once that is mended.
@@ -48,6 +52,10 @@ def served(box: Served) -> None:
         # each in a process of its own: pyinfra's gevent has to be there before SSH was used
         if _run([sys.executable, "-m", "cli", verb, str(box.file.resolve()), *options]):
             raise Failed(f"{box.file} is written, and `{called()} {words}` has failed, as said above")
+    words = shlex.join(["verify", str(box.file)])
+    click.echo(f"\n==> {called()} {words}")
+    if _run([sys.executable, "-m", "cli", "verify", str(box.file.resolve())]):
+        click.echo(f"It serves, and not all that its variant declares is proven: `{called()} {words}`, as shown above.")
     host, user = str(box.connection["ssh_hostname"]), str(box.connection["ssh_user"])
     given = {"-p": box.connection.get("ssh_port"), "-i": box.connection.get("ssh_key")}
     way = [*(word for option, value in given.items() if value for word in (option, str(value))), f"{user}@{host}"]
@@ -57,7 +65,11 @@ def served(box: Served) -> None:
         f"\n{box.model} answers at http://127.0.0.1:{box.port}/v1 on the box, with a key that it has made. From here:\n"
         f"  {shlex.join(['ssh', '-L', f'{box.port}:127.0.0.1:{box.port}', *way])}\n"
         f"  {shlex.join(['ssh', *way, *sudo, 'cat', key])}   # the key\n"
-        'For others on your network: "gateway" (docs/gateway.md).'
+        + (
+            f"Clients on the network: http://{host}:{box.listen}/v1, without a key."
+            if box.listen
+            else 'For others on your network: --listen, or "gateway" (docs/gateway.md).'
+        )
     )
 
 

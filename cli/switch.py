@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,8 +23,8 @@ from cli.tables import say, show, size
 from cli.variants import names
 from cli.verify import verified
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.choice import Asked, choices
-from rigwright.declaration.edit import Switch, switched
+from rigwright.declaration.choice import ANY, Asked, choices
+from rigwright.declaration.edit import Switch, sharing, switched
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.declaration.theirs import RULE, Theirs, theirs_of
 from rigwright.inventory import layers, load
@@ -67,6 +68,8 @@ def switch(
 ) -> None:
     """Have INSTANCE of INVENTORY serve another variant: in the file, and on its box.
 
+    A variant for fewer cards gets the first of the instance's, one for more gets those too that no instance has and
+    that are not lent. Instances that share a name of the gateway's are switched together, each on its own cards.
     All that the new one needs is brought beside the one that serves; then it takes its place, and is asked for all that
     it declares, as by `rigwright verify`. Where it does not answer, or answers wrongly, the old one comes back, and the
     file is as it was. Exit status 1, too, where something declared could not be judged.
@@ -88,14 +91,18 @@ def switch(
     if variant is None and theirs is None:
         raise click.UsageError("say which variant, or --list")
     variant = variant or now.variant_name
-    order = Switch(instance, variant)
+    members = sharing(data["rig"], instance)
+    order = target(catalog, rig, now, variant, fixed=len(members) > 1)
     wanted = _wanted(inventory, host, data, order, catalog, rig)
     content = Path(inventory).read_bytes()
     text = content if once or variant == now.variant_name else edit(inventory, content, host, data, order)
     difference(inventory, content, text)
+    if members[1:]:
+        say(f"{host}: switched with it, for they share its name: {', '.join(members[1:])}")
     box = _box(inventory, host, wanted)
     found = _look(box, order, theirs) if theirs else None
-    before = Switch(instance, _expect(box, order, now.variant_name, found))
+    kept = now.cards if order.cards is not None else None
+    before = Switch(instance, _expect(box, order, now.variant_name, found), kept)
     if dry:
         return
     if theirs and not yes:
@@ -108,7 +115,7 @@ def switch(
     except (Failed, Unreached) as error:
         say(error.message, err=True)
         _undone(inventory, host, order, content, text)
-    if not unverified and (failed := _failed(_box(inventory, host, wanted), instance)):
+    if not unverified and (failed := _failed(_box(inventory, host, wanted), members)):
         if text != content:
             restore(Path(inventory), content, text, f"{host}: {failed}")
         if theirs:
@@ -147,21 +154,26 @@ def _look(box: Box, order: Switch, theirs: Theirs) -> Found:
     return found
 
 
-def _failed(box: Box, name: str) -> str:
-    """What of all that it declares an instance cannot do; empty where it can do it all.
+def _failed(box: Box, names: Sequence[str]) -> str:
+    """What of all that they declare instances cannot do; empty where they can do it all.
 
     Raises:
         Failed: not all could be judged, which does not count as passed, and is no reason to go back.
     """
-    instance = next(one for one in box.rig.instances if one.name == name)
-    (found,) = verified(
-        box, [instance], Door(), Interrupt(), lambda box, one, finding: line(box.name, one.name, finding)
-    )
-    titles = {word: ", ".join(one.title for one in found.checks if one.verdict == word) for word in ("fail", "skip")}
-    if titles["fail"]:
-        return f"{instance.variant_name} fails: {titles['fail']}"
-    if unknown_ := found.ended or titles["skip"]:
-        raise Failed(f"{box.name}: {name} serves {instance.variant_name}, and is not proven: {unknown_}")
+    instances = [one for one in box.rig.instances if one.name in names]
+    unproven = ""
+    for found in verified(
+        box, instances, Door(), Interrupt(), lambda box, one, finding: line(box.name, one.name, finding)
+    ):
+        titles = {
+            word: ", ".join(one.title for one in found.checks if one.verdict == word) for word in ("fail", "skip")
+        }
+        if titles["fail"]:
+            return f"{found.variant} fails: {titles['fail']}"
+        if not unproven and (unknown_ := found.ended or titles["skip"]):
+            unproven = f"{box.name}: {found.instance} serves {found.variant}, and is not proven: {unknown_}"
+    if unproven:
+        raise Failed(unproven)
     return ""
 
 
@@ -188,8 +200,8 @@ def _wanted(inventory: str, host: str, data: dict[str, Any], order: Switch, cata
         wanted = whole(load(switched(data["rig"], order)))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
-    now = next(one for one in rig.instances if one.name == order.instance)
-    if why := _not_for(catalog, rig, now, order.variant):
+    new = next(one for one in wanted.instances if one.name == order.instance)
+    if why := _not_for(catalog, wanted, new, order.variant):
         listed = f"rigwright switch {shlex.quote(inventory)} {order.instance} --list"
         raise click.ClickException(f"{host}: {order.variant} {why}; `{listed}` says which are")
     return wanted
@@ -270,18 +282,56 @@ def _list(inventory: str, host: str, data: dict[str, Any], catalog: Catalog, rig
     """Which variants an instance could serve, and why it could not serve the others for its cards."""
     found, gone = boxes(inventory, host)
     served = found[0].served().serving.get(now.name) if found else None
-    cards = tuple(names(rig.cards[index], catalog) for index in now.cards)
     rows: list[tuple[str, ...]] = []
-    for name in choices(catalog, Asked(cards=cards)):
+    for name, refusal_ in collect_targets(catalog, rig, data, now).items():
         one = catalog.variants[name]
         word = ", ".join(what for what, which in (("served", served), ("declared", now.variant_name)) if which == name)
         evidence = one.evidence.kind if one.evidence else "none given"
         takes = counted(one.cards, "card") if one.cards else "CPU"
-        rows.append((name, takes, one.sized, evidence, word or _refusal(data, Switch(now.name, name))))
+        rows.append((name, takes, one.sized, evidence, word or refusal_))
     show(COLUMNS, sorted(rows, key=lambda row: row[-1] not in ("", "served", "declared", "served, declared")))
     if served and served not in (row[0] for row in rows):
         say(f"{host}: {now.name} serves {served}, which the catalogue has not, or not for these cards")
     leave(gone)
+
+
+def collect_targets(catalog: Catalog, rig: Rig, data: dict[str, Any], instance: Instance) -> dict[str, str]:
+    """Variants for the cards of an instance, the best first, each with the reason for its refusal, or an empty text."""
+    cards = tuple(names(rig.cards[index], catalog) for index in available_cards(rig, instance))
+    fixed = len(sharing(data["rig"], instance.name)) > 1
+    return {
+        name: _refusal(data, target(catalog, rig, instance, name, fixed=fixed))
+        for name in choices(catalog, Asked(cards=cards))
+    }
+
+
+def available_cards(rig: Rig, instance: Instance) -> tuple[int, ...]:
+    """GPU indexes that an instance has, then those that no instance has and that are not lent."""
+    others = {index for one in rig.instances for index in one.cards} | {*rig.lent}
+    return (*instance.cards, *(index for index in range(len(rig.cards)) if index not in others))
+
+
+def target(catalog: Catalog, rig: Rig, instance: Instance, variant: str, *, fixed: bool) -> Switch:
+    """A switch to a variant, with other cards where that takes another number of them, or is made for others.
+
+    Args:
+        catalog: Where the variant is.
+        rig: As it is declared.
+        instance: The instance.
+        variant: The variant's name.
+        fixed: Whether it keeps its cards, as each of several that are switched together does.
+    """
+    if fixed or (keys := catalog.variants.get(variant)) is None:
+        return Switch(instance.name, variant)
+    made_for = frozenset(keys.purpose.cards if keys.purpose else ())
+    cards = available_cards(rig, instance)
+    fitting = tuple(one for one in cards if not made_for or _is_for(names(rig.cards[one], catalog), made_for))
+    chosen_cards = (fitting if len(fitting) >= keys.cards else cards)[: keys.cards]
+    return Switch(instance.name, variant, chosen_cards if chosen_cards != instance.cards else None)
+
+
+def _is_for(card: frozenset[str], made_for: frozenset[str]) -> bool:
+    return card == ANY or bool(card & made_for)
 
 
 def _refusal(data: dict[str, Any], order: Switch) -> str:

@@ -34,7 +34,7 @@ NUMBERS = (
     "TTFT P99 ms",
     "ITL P50 ms",
     "ITL P99 ms",
-    *("req/s", "failed", "running", "waiting", "KV %"),
+    *("req/s", "QPS", "failed", "running", "waiting", "KV %"),
     *("TTFT", "TPOT", "ITL P99", "latency", "P50", "P90", "P99"),
     *("CV %", "runs", "TTFT ms", "accepted", "change %"),
 )

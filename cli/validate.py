@@ -6,8 +6,10 @@ import click
 
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from cli.tables import say, show, size
+from rigwright.declaration.rig import Instance, Rig
 from rigwright.declaration.secrets import exposed
-from rigwright.engines.caution import warnings
+from rigwright.engines.caution import placed, warnings
+from rigwright.engines.fit import GIB
 
 
 @click.command()
@@ -40,13 +42,24 @@ def validate(inventory: str, limit: str | None) -> None:
                     str(i.port),
                     i.variant.sized,
                     size(sum(one.size for one in i.weights)),
+                    _describe_cache(rig, i),
                 )
             )
         warned += [f"{name}: {said}" for said in warnings(rig)]
         warned += [f"{name}: {what}: {cure}" for what, cure in exposed([rig]).items()]
         if not rig.instances:
             rows.append((name, "none"))
-    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights"), rows)
+    show(("rig", "instance", "variant", "engine", "cards", "port", "context", "weights", "KV cache"), rows)
     for said in warned:
         say(said)
     click.echo("valid")
+
+
+def _describe_cache(rig: Rig, instance: Instance) -> str:
+    """Bytes of an instance's KV cache a token, and with its whole context; empty where the lock does not say them."""
+    cards = (rig.cards[index] for index in instance.cards)
+    memory = instance.kind.memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
+    if not memory or not memory.token_bytes:
+        return ""
+    whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""
+    return f"{memory.token_bytes / 1024:.1f} KiB/token{whole_context}"

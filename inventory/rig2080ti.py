@@ -1,13 +1,20 @@
 """Two boxes of RTX 2080 Ti with 22 GB: one with a bridged pair, one with four cards.
 
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. On Debian the driver is
-locked first (docs/driver.md). Both serve Qwen3.6-27B-AWQ-INT4 by vLLM, a checkpoint that write-ups name without saying
-where it is published: have it in a folder of that name, and lock it with `rigwright lock rig2080ti.py --from-dir
-FOLDER`, with the environment's Python. Hosts find it below the mirror `own`; or an input of that name beside your
-inventory says which repository of the hub it is (docs/weights.md). Until it is locked it is refused, and named.
+locked first (docs/driver.md). Both serve Qwen3.6-27B-AWQ-INT4 by vLLM: `rigwright lock rig2080ti.py` locks its 20.5 GB
+on the hub, and the environment's Python; until then both boxes are refused, and the message names the inputs.
 """
 
 from rigwright.inventory import hosts
+
+# The plain address that clients of such boxes are set up for: no key, no TLS, open to the network. With keys instead:
+# leave "keys" out, and make them with `rigwright keys rig2080ti.py make NAME`.
+GATEWAY = {
+    "listeners": {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}},  # noqa: S104
+    "models": {"Qwen3.6-27B-AWQ-INT4": {"instances": ["chat"]}},  # the same name for every variant
+    "aliases": {"gpt-4o": "Qwen3.6-27B-AWQ-INT4"},
+    "origins": ["chrome-extension://jfgfiigpkhlkbnfnbobbkinehhfdhndo"],  # the browser extension Page Assist
+}
 
 rigs = hosts(
     {
@@ -24,8 +31,9 @@ rigs = hosts(
                 # No power_w: nobody has published what a limit costs these in tokens.
                 "sysctl": {"vm.swappiness": 10},  # weights that are being read are no reason to swap programs out
             },
-            # on the loopback interface; clients of your network: "gateway" (docs/gateway.md)
-            "instances": {"chat": {"variant": "vllm/2080ti-two", "cards": [0, 1], "port": 8000}},
+            # its own port is on the loopback interface; vllm/2080ti-two-mtp drafts three tokens ahead
+            "instances": {"chat": {"variant": "vllm/2080ti-two", "cards": [0, 1], "port": 18000}},
+            "gateway": GATEWAY,
         },
         "rig2080ti-four": {
             "ssh_hostname": "192.0.2.21",
@@ -38,11 +46,10 @@ rigs = hosts(
                 "power_w": 200,
                 "sysctl": {"vm.swappiness": 10},
             },
-            "instances": {"chat": {"variant": "vllm/2080ti-four", "cards": [0, 1, 2, 3], "port": 8000}},
+            "instances": {"chat": {"variant": "vllm/2080ti-four", "cards": [0, 1, 2, 3], "port": 18000}},
+            "gateway": GATEWAY,
         },
     },
     ssh_user="ops",  # may use sudo without a password; root needs no `_sudo`
     _sudo=True,
-    # an address of nobody's: a server of yours with the checkpoint's folder
-    mirrors={"own": ["http://192.0.2.9/models"]},
 )

@@ -23,6 +23,8 @@ DRIVER = {
 # instead: leave "keys" out, and make them with `rigwright keys rig3090.py make NAME`.
 GATEWAY = {
     "listeners": {"lan": {"address": "0.0.0.0", "port": 8020, "keys": False}},  # noqa: S104
+    # clients keep this name whichever variant `rigwright switch` puts behind it, llama.cpp's included
+    "models": {"qwen3.6-27b-autoround": {"instances": ["chat"]}},
     "aliases": {"gpt-4o": "qwen3.6-27b-autoround"},  # one client always asks for that
 }
 
@@ -32,8 +34,9 @@ rigs = hosts(
             "ssh_hostname": "192.0.2.30",  # an address of nobody's (RFC 5737): put yours here
             "cards": ["rtx-3090"],
             "driver": DRIVER,
-            # its own port is on the loopback interface
-            "instances": {"chat": {"variant": "vllm/qwen3.6-27b-int4", "cards": [0], "port": 18020}},
+            # 65536 tokens and MTP. If it runs out of memory: vllm/qwen3.6-27b-int4 (32768 tokens, no MTP), or
+            # llamacpp/default for prompts above 50000 tokens. Its own port is on the loopback interface.
+            "instances": {"chat": {"variant": "vllm/default", "cards": [0], "port": 18020}},
             "gateway": GATEWAY,
         },
         "rig3090-two": {

@@ -30,6 +30,11 @@ DRIVER = {
     },
 }
 
+# The plain address that clients of such a box are set up for: no key, no TLS, open to the network. With keys instead:
+# leave "keys" out, and make them with `rigwright keys rig5090.py make NAME`.
+LISTENERS = {"lan": {"address": "0.0.0.0", "port": 8000, "keys": False}}  # noqa: S104
+ALIASES = {"gpt-4o": "qwen3.6-27b"}
+
 rigs = hosts(
     {
         "rig5090": {
@@ -44,7 +49,12 @@ rigs = hosts(
             # numbers, and they are the rig's again.
             "lent": [4, 5, 6, 7],
             # on the loopback interface; vLLM is kept to the first processor and its memory, where its cards are
-            "instances": {"chat": {"variant": "vllm/qwen3.6-27b", "cards": [0, 1, 2, 3], "port": 8000}},
+            "instances": {"chat": {"variant": "vllm/qwen3.6-27b", "cards": [0, 1, 2, 3], "port": 18000}},
+            "gateway": {
+                "listeners": LISTENERS,
+                "models": {"qwen3.6-27b": {"instances": ["chat"]}},  # the same name for every variant
+                "aliases": ALIASES,
+            },
             "driver": DRIVER,
         },
         "rig5090-pairs": {
@@ -58,8 +68,11 @@ rigs = hosts(
                 "chat-a": {"variant": "vllm/qwen3.6-27b-pair", "cards": [0, 1], "port": 18000},
                 "chat-b": {"variant": "vllm/qwen3.6-27b-pair", "cards": [2, 3], "port": 18001},
             },
-            # with keys: `rigwright keys rig5090.py make NAME`
-            "gateway": {"listeners": {"lan": {"address": "0.0.0.0", "port": 8000}}, "sticky": "conversation"},  # noqa: S104
+            "gateway": {
+                "listeners": LISTENERS,
+                "models": {"qwen3.6-27b": {"instances": ["chat-a", "chat-b"], "sticky": "conversation"}},
+                "aliases": ALIASES,
+            },
             "driver": DRIVER,
         },
     }

@@ -17,10 +17,27 @@ rigs = hosts(
             # or "reboot": True here; on Debian it is locked first (docs/driver.md). Take it out where it is yours.
             "driver": {"managed": True},
             "instances": {
-                # card 0 is the first of `cards`; the API is on the loopback interface, at these ports
-                "chat": {"variant": "llamacpp/qwen3.5-35b-a3b", "cards": [0], "port": 18082},
-                # no cards: the whole card is the chat model's
-                "translate": {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 18083},
+                # card 0 is the first of `cards`; these ports are on the loopback interface. Prompts of more than 32768
+                # tokens: llamacpp/qwen3.5-35b-a3b-long, one request at a time.
+                "chat": {"variant": "llamacpp/qwen3.5-35b-a3b", "cards": [0], "port": 28082},
+                # no cards: the chat model has the card for itself
+                "translate": {"variant": "llamacpp/qwen2.5-1.5b-cpu", "port": 28083},
+            },
+            # The plain addresses that clients of such a box are set up for, one a model: no key, no TLS, open to the
+            # network. With keys instead: leave "keys" out; `rigwright keys rig5090solo.py make NAME` makes them.
+            "gateway": {
+                "listeners": {
+                    "chat": {"address": "0.0.0.0", "port": 18082, "keys": False, "models": ["Qwen3.5-35B-A3B"]},  # noqa: S104
+                    "translate": {
+                        **{"address": "0.0.0.0", "port": 18083, "keys": False},  # noqa: S104
+                        "models": ["Qwen2.5-1.5B-Instruct"],
+                    },
+                },
+                "models": {
+                    "Qwen3.5-35B-A3B": {"instances": ["chat"]},
+                    "Qwen2.5-1.5B-Instruct": {"instances": ["translate"]},
+                },
+                "aliases": {"gpt-4o": "Qwen3.5-35B-A3B"},  # one client always asks for that
             },
         },
     }

@@ -3,8 +3,7 @@
 Copy it into a folder of your own, keep the box that is like yours, and put your address in. `rig5090two` has an
 instance a card behind one address, for a model that fits one card. `rig5090two-split` has half of a model's layers on
 each, for one that does not, or for more context. Lock weights and the environment's Python with `rigwright lock
-rig5090two.py`; the second one's checkpoint is one that write-ups name without saying where it is published: have it
-in a folder of that name, and give the folder above it as `--from-dir`.
+rig5090two.py`.
 """
 
 from rigwright.inventory import hosts
@@ -29,18 +28,23 @@ rigs = hosts(
                 "right": {"variant": "vllm/qwen3-8b-per-card", "cards": [1], "port": 18001},
             },
             # one address for both; a conversation stays with the card that has its beginning in its cache
-            "gateway": {"listeners": {"lan": {"address": "0.0.0.0", "port": 80}}, "sticky": "conversation"},  # noqa: S104
+            "gateway": {
+                "listeners": {"lan": {"address": "0.0.0.0", "port": 80}},  # noqa: S104
+                "models": {"Qwen3-8B": {"instances": ["left", "right"], "sticky": "conversation"}},
+            },
         },
         "rig5090two-split": {
             "ssh_hostname": "192.0.2.53",
             "cards": ["rtx-5090", "rtx-5090"],
             "driver": DRIVER,
             # each layer over both cards instead: vllm/qwen3-30b-a3b-awq-tp2
-            "instances": {"chat": {"variant": "vllm/qwen3-30b-a3b-awq-pp2", "cards": [0, 1], "port": 8123}},
+            "instances": {"chat": {"variant": "vllm/qwen3-30b-a3b-awq-pp2", "cards": [0, 1], "port": 18123}},
+            "gateway": {
+                "listeners": {"lan": {"address": "0.0.0.0", "port": 8123}},  # noqa: S104
+                "models": {"Qwen3-30B-A3B-AWQ-4bit": {"instances": ["chat"]}},  # the same name for every variant
+            },
         },
     },
     ssh_user="ops",  # may use sudo without a password; root needs no `_sudo`
     _sudo=True,
-    # an address of nobody's: a server of yours with the checkpoint's folder
-    mirrors={"own": ["http://192.0.2.9/models"]},
 )

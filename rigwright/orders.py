@@ -13,7 +13,7 @@ from rigwright.declaration.edit import Switch
 from rigwright.declaration.theirs import RULE, Theirs, theirs_of
 from rigwright.problems import Invalid, Problem, shown, suggestion
 from rigwright.supply.expected import heard
-from rigwright.types import Name, VariantName
+from rigwright.types import CardIndex, Name, VariantName
 
 VERBS = ("deploy", "upgrade", "rollback", "remove")
 DIGEST = "the 64 hexadecimal digits printed by `rigwright plan`, in groups or not"
@@ -53,9 +53,14 @@ def _switch(value: object) -> bool:
 
 def switch_of(value: object) -> Switch | None:
     """A switch as `--data` has it; None where it is none."""
-    instance, _, variant = value.partition(":") if isinstance(value, str) else ("", "", "")
+    instance, _, rest = value.partition(":") if isinstance(value, str) else ("", "", "")
+    variant, separator, cards = rest.partition(":")
     try:
-        return Switch(TypeAdapter(Name).validate_python(instance), TypeAdapter(VariantName).validate_python(variant))
+        return Switch(
+            TypeAdapter(Name).validate_python(instance),
+            TypeAdapter(VariantName).validate_python(variant),
+            TypeAdapter(tuple[CardIndex, ...]).validate_json(f"[{cards}]") if separator else None,
+        )
     except ValidationError:
         return None
 
@@ -68,7 +73,7 @@ OWN: dict[str, tuple[Callable[[object], bool], str]] = {
     "reboot": (_truth, "true or false"),
     "expect": (lambda value: heard(value) is not None, DIGEST),
     "theirs": (lambda value: theirs_of(value) is not None, RULE),
-    "switch": (_switch, "INSTANCE:ENGINE/NAME, an instance and a variant"),
+    "switch": (_switch, "INSTANCE:ENGINE/NAME, an instance and a variant, with :CARDS such as 0,1 if it gets others"),
 }
 # pyinfra hands on its options --ssh-password and --ssh-key-password as if they were data
 KEYS = (*OWN, *connection.KEYS, "ssh_password", "ssh_key_password")

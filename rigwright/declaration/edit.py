@@ -1,10 +1,10 @@
-"""An inventory's text with another variant in it: the bytes of one literal are replaced, and nothing else."""
+"""An inventory's text with another variant in it: the bytes of its literals are replaced, and nothing else."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -12,6 +12,8 @@ from rigwright.problems import Invalid, Problem, unknown
 
 # One string without a prefix, an escape or another one after it.
 PLAIN = re.compile(rb"""(["'])[^"'\\\r\n]*\1""")
+# Numbers between brackets, and no comment.
+PLAIN_CARDS = re.compile(rb"\[[\d,\s]*\]|\([\d,\s]*\)")
 
 
 @dataclass(frozen=True)
@@ -20,10 +22,13 @@ class Switch:
 
     instance: str
     variant: str
+    cards: tuple[int, ...] | None = None
+    """GPU indexes that it gets with it; None for those that it has."""
 
     def __str__(self) -> str:
         """As `--data` has it."""
-        return f"{self.instance}:{self.variant}"
+        cards = "" if self.cards is None else f":{','.join(map(str, self.cards))}"
+        return f"{self.instance}:{self.variant}{cards}"
 
 
 class _Elsewhere(Exception):
@@ -34,8 +39,20 @@ class _Elsewhere(Exception):
         self.line: int = getattr(node, "lineno", 1)
 
 
+def sharing(data: object, instance: str) -> tuple[str, ...]:
+    """An instance, then those that a gateway offers under one name with it: they have to be of one variant."""
+    try:
+        models: dict[str, dict[str, Sequence[str]]] = data["entry"]["gateway"]["models"]  # type: ignore[index]
+        groups = [one["instances"] for one in models.values()]
+        return tuple(dict.fromkeys((instance, *(name for group in groups if instance in group for name in group))))
+    except (TypeError, KeyError, AttributeError):
+        return (instance,)
+
+
 def switched(data: object, switch: Switch) -> object:
     """Host data of a rig (`rigwright.inventory.hosts`) with another variant in it; what it is not is for who loads it.
+
+    Instances that share a name with it get the variant, too.
 
     Raises:
         Invalid: the rig declares no such instance.
@@ -49,38 +66,56 @@ def switched(data: object, switch: Switch) -> object:
     if not (isinstance(instances, dict) and isinstance(instances.get(switch.instance), dict)):
         names = instances if isinstance(instances, dict) else ()
         raise Invalid([Problem("--data", "switch", unknown("instance", switch.instance, map(str, names)))])
-    instances[switch.instance]["variant"] = switch.variant
+    for name in sharing(data, switch.instance):
+        if isinstance(instances.get(name), dict):
+            instances[name]["variant"] = switch.variant
+    if switch.cards is not None:
+        instances[switch.instance]["cards"] = list(switch.cards)
     return made
 
 
-def edited(file: str, content: bytes, rig: str, switch: Switch) -> bytes:
-    """An inventory's content with another variant in it.
+def edited(file: str, content: bytes, rig: str, switch: Switch, others: Sequence[str] = ()) -> bytes:
+    """An inventory's content with another variant in it, and other cards where the switch names some.
 
     Args:
         file: Its name, for messages.
         content: What is in it.
         rig: The rig's name.
         switch: The instance and the variant.
+        others: Instances that get the variant, too.
 
     Raises:
-        Invalid: the variant is not written out in it as a plain literal: names the line and what to edit by hand.
+        Invalid: it is not written out in it as a plain literal: names the line and what to edit by hand.
     """
-    where = f"{rig}.instances.{switch.instance}.variant"
+    key, by_hand, instance = "variant", f'"{switch.variant}"', switch.instance
+    replaced: set[tuple[int, int, bytes]] = set()
     try:
         tree = ast.parse(content)
-        node = _literal(tree, rig, switch.instance)
-        start, end = (_offset(content, line, column) for line, column in _span(node))
-        if not PLAIN.fullmatch(content[start:end]) or content[start + 1 : end - 1].decode() != node.value:
-            raise _Elsewhere(node, "is not a plain literal")
+        for instance in (*others, switch.instance):
+            node = _literal(tree, rig, instance)
+            start, end = (_offset(content, line, column) for line, column in _span(node))
+            if not PLAIN.fullmatch(content[start:end]) or content[start + 1 : end - 1].decode() != node.value:
+                raise _Elsewhere(node, "is not a plain literal")
+            replaced.add((start + 1, end - 1, switch.variant.encode()))
+        if switch.cards is not None:
+            key, by_hand = "cards", str(list(switch.cards))
+            cards = _cards(tree, rig, switch.instance)
+            start, end = (_offset(content, line, column) for line, column in _span(cards))
+            if not PLAIN_CARDS.fullmatch(content[start:end]):
+                raise _Elsewhere(cards, "is not a plain literal")
+            replaced.add((start, end, by_hand.encode()))
     except SyntaxError as error:
+        where = f"{rig}.instances.{instance}.{key}"
         raise Invalid([Problem(file, where, f"line {error.lineno}: {error.msg}")]) from None
     except _Elsewhere as error:
-        said = f'line {error.line} {error}, so nothing was edited: set "{switch.variant}" there by hand'
-        raise Invalid([Problem(file, where, said)]) from None
-    return content[: start + 1] + switch.variant.encode() + content[end - 1 :]
+        said = f"line {error.line} {error}, so nothing was edited: set {by_hand} there by hand"
+        raise Invalid([Problem(file, f"{rig}.instances.{instance}.{key}", said)]) from None
+    for start, end, text in sorted(replaced, reverse=True):
+        content = content[:start] + text + content[end:]
+    return content
 
 
-def _span(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
+def _span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
 
 
@@ -96,6 +131,28 @@ def _literal(tree: ast.Module, rig: str, instance: str) -> ast.Constant:
         _Elsewhere: nowhere as a literal, or not once.
     """
     names = _names(tree)
+    variant = _followed(_instance(tree, names, rig, instance).entry("variant"), names)
+    if not isinstance(variant, ast.Constant) or not isinstance(variant.value, str):
+        raise _Elsewhere(variant, f"has {_shown(variant)} for it")
+    return variant
+
+
+def _cards(tree: ast.Module, rig: str, instance: str) -> ast.expr:
+    """Where the instance's cards are written.
+
+    Raises:
+        _Elsewhere: as `_literal` does.
+    """
+    names = _names(tree)
+    return _followed(_instance(tree, names, rig, instance).entry("cards"), names)
+
+
+def _instance(tree: ast.Module, names: dict[str, ast.expr], rig: str, instance: str) -> _Table:
+    """The table of an instance's keys.
+
+    Raises:
+        _Elsewhere: as `_literal` does.
+    """
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "hosts" and node.args]
     # an inventory may have several groups
     calls = [one for one in calls if rig in _keys(_followed(one.args[0], names))] or calls
@@ -104,11 +161,7 @@ def _literal(tree: ast.Module, rig: str, instance: str) -> ast.Constant:
     shared = next((one.value for one in calls[0].keywords if one.arg == "instances"), None)
     entry = _table(calls[0].args[0], names, "hosts()").entry(rig)
     instances = _table(entry, names, rig).entry("instances", shared)
-    declared = _table(instances, names, "instances").entry(instance)
-    variant = _followed(_table(declared, names, instance).entry("variant"), names)
-    if not isinstance(variant, ast.Constant) or not isinstance(variant.value, str):
-        raise _Elsewhere(variant, f"has {_shown(variant)} for it")
-    return variant
+    return _table(_table(instances, names, "instances").entry(instance), names, instance)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,16 @@ class Memory:
     share: float = 1.0
     """The part of each card that it may take."""
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of the KV cache for each token, without layers that keep a window; 0 where that is not known."""
+        return int(self.cache.keys * self.key_bytes + self.cache.values * self.value_bytes) if self.cache else 0
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the KV cache with all of its tokens, over all cards; 0 where that is not known."""
+        return self.needed(self.tokens) - self.weights
+
     def needed(self, tokens: int) -> int:
         """Bytes, with so many tokens."""
         if self.cache is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.rig import CACHES, WARM, Rig
 from rigwright.host import channel
 from rigwright.host.channel import said, unit, word
 from rigwright.host.deploy_lock import holder as holder_type
@@ -58,7 +58,7 @@ def _right(verb: Verb, state: str) -> bool:
     return state in (("inactive", "failed") if verb == "stop" else ("active",))
 
 
-def script(rig: Rig, verb: Verb, names: Sequence[str], holder: str) -> str:
+def script(rig: Rig, verb: Verb, names: Sequence[str], holder: str, *, recompile: bool = False) -> str:
     """What is run as root on a host.
 
     Args:
@@ -66,6 +66,7 @@ def script(rig: Rig, verb: Verb, names: Sequence[str], holder: str) -> str:
         verb: What is done.
         names: To which instances of it.
         holder: What is written down as the deploy lock's holder, without a newline.
+        recompile: Whether what they have compiled is removed before they start.
     """
     return render(
         "serving/by_hand.sh.j2",
@@ -75,6 +76,9 @@ def script(rig: Rig, verb: Verb, names: Sequence[str], holder: str) -> str:
         holder=holder,
         locks=LOCKS,
         log_lines=LOG_LINES,
+        recompile=recompile,
+        caches=CACHES,
+        warm=WARM,
     )
 
 

@@ -152,6 +152,8 @@ def _reasons(key: str, survey: Survey, answers: Answers, catalog: Catalog) -> li
         variant = catalog.variants[answers.variant or ""]
         requests, tokens = variant.capacity or (0, 0)
         return [f"Requests at once: {requests}; each gets up to {tokens} tokens."] if requests else []
+    if key == "gateway":
+        return ["Clients on the network, without keys and in the clear; they keep this name over every `switch`:"]
     if key == "lent":
         return ["Other processes use these cards now, so no instance gets one; remove those that become free:"]
     return []

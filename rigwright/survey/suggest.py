@@ -40,6 +40,8 @@ class Answers:
     """A variant of the catalogue; None for nothing yet."""
     port: int | None = None
     """The API's port; None for the first that is free."""
+    listen: int | None = None
+    """The port on all addresses where clients need no key; None for no gateway."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,12 @@ def free_port(survey: Survey) -> int:
     return next(port for port in range(FIRST_PORT, 65536) if port not in taken)
 
 
+def own_port(survey: Survey, answers: Answers) -> int:
+    """The port of the instance itself: the operator's, else the first free one that the gateway does not have."""
+    taken = {*taken_ports(survey), answers.listen}
+    return answers.port or next(port for port in range(FIRST_PORT, 65536) if port not in taken)
+
+
 def _room(survey: Survey, path: str) -> Disk | None:
     """The file system that a folder lies on."""
     holding = [disk for disk in survey.disks if path == disk.mount or path.startswith(f"{disk.mount.rstrip('/')}/")]
@@ -149,8 +157,13 @@ def entry(survey: Survey, answers: Answers, catalog: Catalog) -> dict[str, objec
         instance: dict[str, object] = {"variant": answers.variant}
         if ours:
             instance["cards"] = ours
-        instance["port"] = answers.port or free_port(survey)
+        instance["port"] = own_port(survey, answers)
         declared["instances"] = {INSTANCE: instance}
+        if answers.listen is not None:
+            declared["gateway"] = {
+                "listeners": {"lan": {"address": "0.0.0.0", "port": answers.listen, "keys": False}},  # noqa: S104
+                "models": {catalog.variants[answers.variant].model: {"instances": [INSTANCE]}},
+            }
     return declared
 
 

@@ -16,6 +16,7 @@ from lab.hosts import Host
 from lab.labs import Lab
 from lab.nvidia.keys import Key
 from rigwright.declaration.rig import Instance, Rig
+from rigwright.gateway.entry import ListenerEntry
 from tests.hosts.shipped.ground import RELEASE, Boxes, Ground, ground
 from tests.hosts.support import api_key, deploy, red_lines
 
@@ -81,7 +82,9 @@ def comes_up(host: Host, rig: Rig) -> None:
     found = limits(host)
     assert found == [now if limit is None else limit for now, limit in zip(found, rig.power_limits, strict=True)]
     for listener in rig.gateway.listeners.values() if rig.gateway else ():
-        assert through(host, listener.port) == (401 if listener.keys else 200)
+        offered = {name for name in (*rig.gateway.models, *rig.gateway.aliases) if is_offered(rig, listener, name)}
+        status = 401 if listener.keys else 200
+        assert {name: through(host, listener.port, name) for name in offered} == dict.fromkeys(offered, status)
 
 
 def fetched_once(made: Ground, packages: int, weights: int) -> None:
@@ -107,11 +110,14 @@ def answer(host: Host, one: Instance) -> str:
     return str(said["choices"][0]["message"]["content"]).strip()
 
 
-def through(host: Host, port: int) -> int:
-    """The status of a question to a gateway from another machine, without a key, by a client with its own name for the
-    model.
-    """
-    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello?"}]}
+def is_offered(rig: Rig, listener: ListenerEntry, name: str) -> bool:
+    """Whether clients of a listener may ask for a name or an alias."""
+    return bool(rig.gateway and rig.gateway.offers(listener, rig.gateway.aliases.get(name, name)))
+
+
+def through(host: Host, port: int, name: str) -> int:
+    """The status of a question to a gateway from another machine, without a key, for a name or an alias."""
+    body = {"model": name, "messages": [{"role": "user", "content": "Hello?"}]}
     return requests.post(f"http://{host.address}:{port}/v1/chat/completions", json=body, timeout=60).status_code
 
 

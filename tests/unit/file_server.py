@@ -146,6 +146,7 @@ class OnSocket(ThreadingUnixStreamServer):
     """A server on a unix socket."""
 
     daemon_threads = True
+    request_queue_size = 128  # engines take 2048 (uvicorn); of more, connect() fails at once
 
 
 @contextmanager

@@ -13,20 +13,27 @@ from typing import Any
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import ROOT, load
+from rigwright.supply import images
 from rigwright.supply.lock import Artefact, text
-from tests.unit.checkpoints import QWEN3, QWEN3_6, QWEN3_6_AWQ, QWEN3_MOE, WHOLE, row, rows
+from tests.unit import image_samples
+from tests.unit.checkpoints import QWEN3, QWEN3_6, QWEN3_MOE, WHOLE, row, rows
 from tests.unit.env_samples import conda
 
 COMMIT = "c" * 40
 PYTHON = "python-3.10.20"
-INT4 = QWEN3_6 | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "auto-round"}}
-MOE_AWQ = QWEN3_MOE | {"torch_dtype": "float16", "quantization_config": QWEN3_6_AWQ["quantization_config"]}
+TEXT = QWEN3_6["text_config"]
+# with the kind of each of its 64 layers, as it is published
+WHOLE_QWEN3_6 = QWEN3_6 | {"text_config": TEXT | {"layer_types": TEXT["layer_types"] * 16}}
+INT4 = WHOLE_QWEN3_6 | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "auto-round"}}
+FP8 = WHOLE_QWEN3_6 | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+COMPRESSED = {"quantization_config": {"format": "pack-quantized", "quant_method": "compressed-tensors"}}
 # What the checkpoints' config.json say, of those that vLLM serves
 CHECKPOINTS: Mapping[str, Mapping[str, Any]] = {
-    "Qwen3.6-27B": QWEN3_6,
+    "Qwen3.6-27B": WHOLE_QWEN3_6,
+    "Qwen3.6-27B-FP8": FP8,
     "Qwen3.6-27B-int4-AutoRound": INT4,
-    "Qwen3.6-27B-AWQ-INT4": QWEN3_6_AWQ,
-    "Qwen3-30B-A3B-AWQ-4bit": MOE_AWQ,
+    "Qwen3.6-27B-AWQ-INT4": WHOLE_QWEN3_6 | COMPRESSED,
+    "Qwen3-30B-A3B-AWQ-4bit": QWEN3_MOE | COMPRESSED,
     "Qwen3-8B": QWEN3,
 }
 # What is published of the others, of llama.cpp's
@@ -39,7 +46,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def locked() -> tuple[Artefact, ...]:
-    """What `rigwright lock` would write of the shipped catalogue's weights and of the environments' Python."""
+    """What `rigwright lock` would write of the shipped catalogue's weights, images and of the environments' Python."""
     inputs = Catalog.load([ROOT / "catalog"]).inputs
     found = [conda(group=PYTHON, selection=inputs[PYTHON].selection, sources=["conda-forge:linux-64/python.conda"])]
     made = {name: rows(WHOLE, json.loads(json.dumps(config))) for name, config in CHECKPOINTS.items()}
@@ -50,6 +57,8 @@ def locked() -> tuple[Artefact, ...]:
         own = {"name": name, "group": name, "repository": asked.repository, "selection": asked.selection}
         own["version"] = COMMIT if asked.repository else asked.version
         found += [one.model_copy(update=own | {"sources": asked.sources_of(one.path)}) for one in files]
+    for name, asked in inputs.items():
+        found += images.rows(name, asked, image_samples.IMAGE.manifest) if asked.kind == "image" else ()
     return tuple(found)
 
 

@@ -88,6 +88,14 @@ def test_figures_of_known_times_are_what_they_come_to() -> None:
     }
 
 
+def test_answers_after_the_planned_seconds_count_in_one_of_both_rates() -> None:
+    """Two streams for one second, answers of 0.8 s: the second ones come 0.6 s after it."""
+    made = [chat(0.4, 0.4, 2, 0.8 * turn) for turn in range(2) for _ in range(2)]
+    told = {"seconds": 1.6, "processor_s": 0.1, "requests": [one.told(tolerant=True) for one in made]}
+    rung = Rung.of(2, Loaded.model_validate(told), ())
+    assert (rung.request_throughput, rung.nominal_throughput(1.0)) == (pytest.approx(2.5), pytest.approx(4.0))
+
+
 def test_streams_beyond_the_slots_wait_and_the_wait_is_in_ttft(load: Load) -> None:
     found = load(ChatEngine(first_s=0.3, gap_s=0.02, slots=2), streams=4, seconds=0.1)
     # two at once; the other two begin when those have ended, 0.4 s later, less what they themselves began later

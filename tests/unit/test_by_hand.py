@@ -79,6 +79,29 @@ def test_one_that_does_not_start_is_told_with_what_it_has_said(host: Host) -> No
     ]
 
 
+@pytest.mark.parametrize("recompile", [False, True])
+def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recompile: bool
+) -> None:
+    caches, warm, beyond = tmp_path / "instances", tmp_path / "warm", tmp_path / "beyond"
+    monkeypatch.setattr(by_hand, "CACHES", str(caches))
+    monkeypatch.setattr(by_hand, "WARM", str(warm))
+    own, another, others = caches / "chat" / "vllm-8.6", caches / "code" / "vllm-8.6", warm / "vllm-9.0"
+    for folder in (own, another, warm / own.name, others, beyond):
+        folder.mkdir(parents=True)
+        (folder / "kernel.so").touch()
+    (own / "link").symlink_to(beyond)
+    (caches / "chat" / "link").symlink_to(beyond)
+    holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
+    host.run_script(by_hand.script(host.rig, "restart", ["chat"], holder, recompile=recompile))
+    assert own.is_dir()
+    assert list(own.iterdir()) == [] if recompile else (own / "kernel.so").exists()
+    assert (warm / own.name).exists() != recompile
+    for kept in (another, others, beyond):
+        assert (kept / "kernel.so").exists()
+    assert [verb for verb in host.asked if verb in ("stop", "restart")] == ["stop"] * recompile + ["restart"]
+
+
 def test_what_is_not_deployed_is_refused_and_nothing_is_done(host: Host) -> None:
     host.says("load", "not-found\n")
     assert host.run("stop").told("stop") == ["refused: chat is not there yet: deploy first"]

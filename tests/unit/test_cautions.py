@@ -16,6 +16,7 @@ from rigwright.engines.vllm.keys import Engine as VllmEngine
 from rigwright.engines.vllm.keys import Variant as VllmVariant
 from rigwright.supply.artefact import Artefact
 from rigwright.supply.header import Cache, Header
+from tests.unit import image_samples
 from tests.unit.checkpoints import QWEN3
 from tests.unit.samples import engine, instance
 
@@ -123,8 +124,56 @@ def test_whether_it_fits(case: str) -> None:
     assert said(one) == expected
 
 
-MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "flags": {"enable-prefix-caching": True}}
 TURING = (card(22, "7.5"), card(22, "7.5"))
+
+
+def with_wheels(cards: tuple[Card, ...], *wheels: tuple[str, str], **keys: Any) -> Placed:
+    """An instance of vLLM in an environment that has these packages locked: name and version of each."""
+    made = vllm(cards, GIB, QWEN3, **keys)
+    row = INSTANCE.parts[0].files[0]
+    rows = tuple(row.model_copy(update={"name": name, "version": version}) for name, version in wheels)
+    return replace(made, instance=replace(made.instance, artefacts=rows))
+
+
+def in_image(version: str) -> Placed:
+    made = vllm(TURING, GIB, QWEN3)
+    return replace(
+        made, instance=replace(made.instance, engine=image_samples.ENGINE.model_copy(update={"version": version}))
+    )
+
+
+PADDED = "FlashInfer {} fails at the first prompt on compute capability 7.5"
+DROPPED = "vLLM {} has no FlashInfer for compute capability 7.5"
+ATTENTION: dict[str, tuple[Placed, list[str]]] = {
+    "as locked": (with_wheels(TURING, ("vllm", "0.21.0"), ("flashinfer-python", "0.6.8.post1")), []),
+    "the last version without padding": (with_wheels(TURING, ("flashinfer_python", "0.6.9")), []),
+    "the first with it": (with_wheels(TURING, ("flashinfer-python", "0.6.10")), [PADDED.format("0.6.10")]),
+    "vLLM 0.22": (
+        with_wheels(TURING, ("vllm", "0.22.0"), ("flashinfer-python", "0.6.11.post2")),
+        [PADDED.format("0.6.11.post2")],
+    ),
+    "mended": (with_wheels(TURING, ("vllm", "0.23.0"), ("flashinfer-python", "0.6.16")), []),
+    "another card": (with_wheels((card(24),), ("vllm", "0.24.0"), ("flashinfer-python", "0.6.12")), []),
+    "another backend": (
+        with_wheels(TURING, ("flashinfer-python", "0.6.12"), flags={"attention-backend": "TRITON_ATTN"}),
+        [],
+    ),
+    "vLLM 0.24": (with_wheels(TURING, ("vllm", "0.24.0"), ("flashinfer-python", "0.6.12")), [DROPPED.format("0.24.0")]),
+    "an image of 0.21": (in_image("0.21.0"), []),
+    "an image of 0.22": (in_image("0.22.0"), [PADDED.format("0.6.11.post2")]),
+    "an image of 0.33": (in_image("0.33.1"), [DROPPED.format("0.33.1")]),
+    "a version of another form": (with_wheels(TURING, ("vllm", "nightly"), ("flashinfer-python", "main")), []),
+}
+
+
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention_on_turing_is_warned_of(case: str) -> None:
+    one, expected = ATTENTION[case]
+    refused, warned = said(one)
+    assert (refused, [text.partition(" (")[0].partition(":")[0] for text in warned]) == ([], expected)
+
+
+MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "flags": {"enable-prefix-caching": True}}
 POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
     "prefix caching with MTP silently gives wrong answers on models with linear attention: use the patch": (
         vllm((card(32),), GIB, HYBRID, **MTP),
@@ -134,6 +183,12 @@ POISON: dict[str, tuple[Placed, list[str], list[str]]] = {
     "with the patch": (vllm((card(32),), GIB, HYBRID, "mamba-prefix-cache-mtp", **MTP), [], []),
     "of a model without linear attention": (vllm((card(32),), GIB, QWEN3, **MTP), [], []),
     "without MTP": (vllm((card(32),), GIB, HYBRID, flags=MTP["flags"]), [], []),
+    "without CUDA graphs": (
+        vllm((card(32),), GIB, QWEN3, flags={"enforce-eager": True}),
+        [],
+        ["enforce-eager switches CUDA graphs and compilation off"],
+    ),
+    "without CUDA graphs, on the CPU": (vllm((), GIB, QWEN3, flags={"enforce-eager": True}), [], []),
     "a long prompt on one card": (
         vllm((card(24),), GIB, HYBRID, max_model_len=65536),
         [],

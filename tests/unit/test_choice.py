@@ -38,7 +38,9 @@ ONE, TWO = cards(1), cards(2)
         ("one-card", ONE, "vllm/default"),
         ("throughput", cards(4, "rtx-5090"), "vllm/qwen3.6-27b"),
         ("one-card", cards(1, "rtx-5090"), "llamacpp/qwen3.5-35b-a3b"),
-        ("throughput", cards(2, "rtx-2080-ti-22g"), "vllm/2080ti-two"),
+        ("throughput", cards(2, "rtx-2080-ti-22g"), "vllm/2080ti-two-mtp"),
+        ("context", cards(2, "rtx-2080-ti-22g"), "vllm/2080ti-two"),
+        ("context", cards(1, "rtx-5090"), "llamacpp/qwen3.5-35b-a3b-long"),
         ("one-card", cards(1, "rtx-pro-6000"), "vllm/qwen3-30b-a3b-awq"),
     ],
 )
@@ -159,7 +161,7 @@ def test_what_cannot_be_asked_is_said(words: tuple[str | Path, ...], said: str) 
 def test_nothing_that_answers_is_status_1_and_says_what_there_is() -> None:
     done = run("--need", "streams", "--cards", "2", "--card", "rtx-2080-ti-22g")
     assert (done.exit_code, done.stdout) == (1, "")
-    said = "no variant of the catalogue matches; for these cards: vllm/2080ti-two"
+    said = "no variant of the catalogue matches; for these cards: vllm/2080ti-two, vllm/2080ti-two-mtp"
     assert done.stderr.splitlines() == [said]
     done = run("--need", "throughput", "--cards", "0")
     assert (done.exit_code, done.stderr.splitlines()) == (

@@ -71,6 +71,10 @@ def test_a_ladder_is_told_in_80_columns_and_written_for_programs(loading: Loadin
     (one,) = told["instances"]
     assert [step["max_concurrency"] for step in one["steps"]] == [1, 4]
     assert one["steps"][1]["running"] == 2
+    for step, row in zip(one["steps"], table[1:3], strict=True):
+        assert step["nominal_request_throughput"] == step["completed"]  # in one second
+        assert step["nominal_request_throughput"] > step["request_throughput"]
+        assert row.split()[1:3] == [f"{step[f'{rate}request_throughput']:.1f}" for rate in ("", "nominal_")]
     assert one["steps"][1]["kv"] == pytest.approx(0.6)
     assert not any(step["contaminated"] or step["failed"] for step in one["steps"])
     rows = list(csv.DictReader((tmp_path / "l.csv").open()))

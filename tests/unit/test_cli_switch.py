@@ -91,6 +91,7 @@ class Operator:
         # it would take this process's own Ctrl-C
         monkeypatch.setattr(verb, "Interrupt", SimpleNamespace)
         self.judged = Judged("chat", "llamacpp/wide", checks=[OK])
+        self.verdicts: list[Judged] = []
 
     def declare(self, **boxes: dict[str, object]) -> None:
         rows = "\n".join(f"    {name!r}: {keys!r}," for name, keys in boxes.items())
@@ -113,8 +114,9 @@ class Operator:
         self.ran.append(wanted)
 
     def verify(self, box: Any, instances: Any, *rest: object) -> list[Judged]:
-        assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].partition(":")[2]]
-        return [self.judged]
+        verdicts = self.verdicts or [self.judged]
+        assert [one.variant_name for one in instances] == [self.ran[-1].orders["switch"].split(":")[1]] * len(verdicts)
+        return verdicts
 
     def switch(self, *words: str) -> Result:
         return CliRunner().invoke(main, ["switch", str(self.box.inventory), *words])
@@ -270,6 +272,65 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) ->
     assert done.exit_code == 2
     assert "would be another change than that (one, two)" in done.output
     assert (operator.text, operator.looked) == (text, 0)
+
+
+@pytest.fixture
+def planless(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    """Nothing is asked of the stand-in for a host, whose cards are not there."""
+    monkeypatch.setattr(verb, "_expect", lambda box, order, declared, found: declared)
+    return operator
+
+
+def test_a_variant_for_fewer_cards_gets_the_first_and_one_for_more_gets_free_ones(planless: Operator) -> None:
+    operator = planless
+    cards = {"cards": ["turing", "ampere", "ampere"], "lent": [1]}
+    operator.declare(one=entry(**cards, instances=chat(variant="llamacpp/one", cards=[2])))
+    assert operator.switch("chat", "llamacpp/two", *ONE).exit_code == 0
+    assert "'variant': 'llamacpp/two', 'port': 8020, 'cards': [2, 0]" in operator.text
+    done = operator.switch("chat", "llamacpp/one", *ONE)
+    assert done.exit_code == 0, done.output
+    assert "'variant': 'llamacpp/one', 'port': 8020, 'cards': [2]" in operator.text
+    assert orders(operator) == ["chat:llamacpp/two:2,0", "chat:llamacpp/one:2"]
+
+
+def test_a_variant_that_is_made_for_another_free_card_gets_that(planless: Operator) -> None:
+    operator = planless
+    cards = ["turing", "ampere", "newest", "newest"]
+    operator.declare(one=entry(cards=cards, instances=chat(variant="llamacpp/two", cards=[0, 1])))
+    done = operator.switch("chat", "llamacpp/new-cards", *ONE)
+    assert done.exit_code == 0, done.output
+    assert "'variant': 'llamacpp/new-cards', 'port': 8020, 'cards': [2, 3]" in operator.text
+    assert orders(operator) == ["chat:llamacpp/new-cards:2,3"]
+
+
+def test_instances_behind_one_name_are_switched_together(planless: Operator) -> None:
+    operator = planless
+    pair = {name: {"variant": "llamacpp/cpu", "port": port} for name, port in (("chat", 8020), ("code", 8021))}
+    gateway = {
+        "listeners": {"lan": {"address": "0.0.0.0", "port": 8000}},
+        "models": {"m": {"instances": ["chat", "code"]}},
+    }
+    operator.declare(one=entry(cards=[], instances=pair, gateway=gateway))
+    before = operator.text
+    operator.verdicts = [Judged("chat", "llamacpp/wide", checks=[OK]), Judged("code", "llamacpp/wide", checks=[FAIL])]
+    done = operator.switch("chat", "llamacpp/wide", *ONE)
+    assert "one: switched with it, for they share its name: code" in done.output
+    assert "llamacpp/wide fails: it calls a tool" in done.output
+    assert (done.exit_code, operator.text) == (1, before)
+    assert orders(operator) == ["chat:llamacpp/wide", "chat:llamacpp/cpu"]
+    operator.verdicts = [Judged(name, "llamacpp/wide", checks=[OK]) for name in pair]
+    assert operator.switch("chat", "llamacpp/wide", *ONE).exit_code == 0
+    assert operator.text == before.replace("llamacpp/cpu", "llamacpp/wide")
+
+
+def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Operator) -> None:
+    operator = planless
+    operator.declare(one=entry(instances=chat(variant="llamacpp/two", cards=[0, 1])))
+    before = operator.text
+    operator.judged = Judged("chat", "llamacpp/one", checks=[FAIL])
+    assert operator.switch("chat", "llamacpp/one", *ONE).exit_code == 1
+    assert orders(operator) == ["chat:llamacpp/one:0", "chat:llamacpp/two:0,1"]
+    assert operator.text == before
 
 
 OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from rigwright.declaration.edit import Switch, edited, switched
+from rigwright.declaration.edit import Switch, edited, sharing, switched
 from rigwright.problems import Invalid
 
 HEAD = "from rigwright.inventory import hosts\n\n"
@@ -56,6 +57,42 @@ def test_the_literal_alone_is_replaced(text: str) -> None:
     assert b"llamacpp/new" in changed(HEAD + text)
 
 
+FEWER = Switch("chat", "llamacpp/new", (1,))
+ON_CARDS = BOX.replace('"port"', '"cards": [0, 1], "port"')
+CARDS = {
+    "a list": "[0, 1]",
+    "a tuple": "(0, 1)",
+    "a list over lines": "[\n    0,\n    1,\n]",
+    "the same length": "[0]",
+    "none": "[]",
+}
+
+
+@pytest.mark.parametrize("written", CARDS.values(), ids=list(CARDS))
+@pytest.mark.parametrize("cards", [(1,), (0, 1, 12), ()])
+def test_the_cards_are_replaced_with_it(written: str, cards: tuple[int, ...]) -> None:
+    before = ON_CARDS.replace("[0, 1]", written)
+    for text in (before, before.replace('"port": 8020', "").replace('{"variant"', '{"port": 8020, "variant"')):
+        switch = Switch("chat", "llamacpp/new", cards)
+        made = edited("rig.py", (HEAD + text).encode(), "box", switch)
+        assert made == (HEAD + text).replace("old", "new").replace(written, str(list(cards))).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOX, "box.instances.chat.cards: line 3 has no cards in chat, so nothing was edited: set [1] there by hand"),
+        (ON_CARDS.replace("[0, 1]", "list(range(2))"), "chat.cards: line 3 is not a plain literal"),
+        (ON_CARDS.replace("[0, 1]", "[0, # the near one\n1]"), "chat.cards: line 3 is not a plain literal"),
+        (ON_CARDS.replace('"llamacpp/old"', "SERVED"), "chat.variant: line 3 has SERVED for it"),
+    ],
+)
+def test_cards_that_are_not_plain_are_refused_with_their_line(text: str, said: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        edited("rig.py", (HEAD + text).encode(), "box", FEWER)
+    assert said in str(refused.value)
+
+
 REFUSED: dict[str, tuple[str, str]] = {
     "a name of another module's": (BOX.replace('"llamacpp/old"', "SERVED"), "line 3 has SERVED for it"),
     "a name that is given twice": (
@@ -94,6 +131,32 @@ def test_what_is_not_plain_is_refused_with_its_line(text: str, said: str) -> Non
     assert said in str(refused.value)
     if "Python" not in text and "was never" not in said:
         assert 'set "llamacpp/new" there by hand' in str(refused.value)
+
+
+def test_instances_that_share_a_name_get_the_variant_together() -> None:
+    models = {"m": {"instances": ["chat", "code"]}, "n": {"instances": ["third"]}}
+    instances = {name: {"variant": "a/b"} for name in ("chat", "code", "third")}
+    data = {"entry": {"instances": instances, "gateway": {"models": models}}}
+    assert sharing(data, "chat") == ("chat", "code")
+    made: Any = switched(data, TO)
+    assert {name: one["variant"] for name, one in made["entry"]["instances"].items()} == {
+        "chat": "llamacpp/new",
+        "code": "llamacpp/new",
+        "third": "a/b",
+    }
+    both = BOX.replace(CHAT, f'{CHAT}, "code": {{"variant": "llamacpp/old", "port": 8021}}')
+    text = (HEAD + both).encode()
+    assert edited("rig.py", text, "box", TO, ("code",)) == text.replace(b"llamacpp/old", b"llamacpp/new")
+
+
+@pytest.mark.parametrize("models", [None, [], {"m": None}, {"m": {}}, {"m": {"instances": ["other"]}}])
+def test_of_a_gateway_that_is_written_otherwise_an_instance_shares_nothing(models: object) -> None:
+    assert sharing({"entry": {"gateway": {"models": models}}}, "chat") == ("chat",)
+
+
+def test_host_data_gets_the_cards_of_a_switch() -> None:
+    data = {"entry": {"instances": {"chat": {"variant": "a/b", "cards": [0, 1]}}}}
+    assert switched(data, FEWER) == {"entry": {"instances": {"chat": {"variant": "llamacpp/new", "cards": [1]}}}}
 
 
 def test_host_data_is_switched_and_stays_as_it_was() -> None:

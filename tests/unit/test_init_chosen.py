@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import dataclass, field
 
 import pytest
 
 import cli.served
-from rigwright.inventory import making
+from rigwright.inventory import load, making
 from tests.unit.samples import Box
 from tests.unit.test_init import Init, declared
 from tests.unit.test_init import init as init
@@ -138,23 +139,59 @@ def test_to_serve_is_to_lock_validate_and_deploy_and_to_say_where(init: Init, bo
     done = init(*words, "--need", "context", "--cards", "1")
     assert done.exit_code == 0, done.output
     file = str(box.folder / "b.py")
-    assert ran.seen == [["lock", file], ["validate", file], ["deploy", file, "--reboot"]]
+    assert ran.seen == [["lock", file], ["validate", file], ["deploy", file, "--reboot"], ["verify", file]]
     key = box.folder / "key"
-    last = done.output.partition("==> rigwright deploy b.py --reboot\n")[2].splitlines()
+    last = done.output.partition("==> rigwright verify b.py\n")[2].splitlines()
     assert last == [
         "",
         "Qwen3.6-27B-UD-Q3_K_XL-text answers at http://127.0.0.1:8021/v1 on the box, with a key that it has made. "
         "From here:",
         f"  ssh -L 8021:127.0.0.1:8021 -p 2222 -i {key} ops@192.0.2.7",
         f"  ssh -p 2222 -i {key} ops@192.0.2.7 sudo cat /etc/rigwright/credentials/chat.api-key   # the key",
-        'For others on your network: "gateway" (docs/gateway.md).',
+        'For others on your network: --listen, or "gateway" (docs/gateway.md).',
     ]
+
+
+@pytest.mark.usefixtures("looked")
+def test_clients_of_the_network_are_let_in_where_that_is_asked_for(init: Init, box: Box, ran: Ran) -> None:
+    ran.failing.add("verify")
+    done = init("root@box", "--variant", "llamacpp/one", "--listen", "8021", "--serve")
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[-1] == "Clients on the network: http://box:8021/v1, without a key."
+    assert "not all that its variant declares is proven" in done.output
+    ((_, data),) = runpy.run_path(str(box.folder / "box.py"))["rigs"]
+    rig = load(data["rig"])
+    (listener,) = rig.gateway.listeners.values()  # type: ignore[union-attr] # it has one
+    assert (listener.address, listener.port, listener.keys) == ("0.0.0.0", 8021, False)
+    assert [(offer.name, offer.instances[0].port) for offer in rig.offers] == [(rig.instances[0].model_name, 8022)]
+
+
+@pytest.mark.usefixtures("looked")
+def test_nothing_is_listened_for_where_nothing_is_served(init: Init, box: Box) -> None:
+    done = init("root@box", "--listen", "8021")
+    assert (done.exit_code, (box.folder / "box.py").exists()) == (2, False)
+    assert "--listen: nothing was chosen that a gateway could offer" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "8020"], "--listen 8020 is taken on box"),
+        (["--listen", "9000", "--port", "9000"], "--listen 9000 is refused: must not be the port of --port"),
+        (["--listen", "0"], "0 is not in the range 1<=x<=65535"),
+    ],
+)
+@pytest.mark.usefixtures("looked")
+def test_a_port_that_cannot_be_listened_on_is_refused(init: Init, options: list[str], said: str) -> None:
+    done = init("root@box", "--variant", "llamacpp/one", *options)
+    assert done.exit_code == 2
+    assert said in done.output
 
 
 @pytest.mark.usefixtures("looked")
 def test_what_is_locked_already_is_not_locked_again(init: Init, ran: Ran) -> None:
     assert init("root@box", "--variant", "llamacpp/one", "--serve").exit_code == 0
-    assert ran.verbs == ["validate", "deploy"]
+    assert ran.verbs == ["validate", "deploy", "verify"]
 
 
 @pytest.mark.usefixtures("looked")

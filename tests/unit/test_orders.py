@@ -44,6 +44,8 @@ def given(words: str) -> dict[str, object]:
         ("switch=chat:llamacpp/65k", Orders(switch=Switch("chat", "llamacpp/65k"))),
         # an instance may have a name that pyinfra would take for a number
         ("switch=1:e/2", Orders(switch=Switch("1", "e/2"))),
+        ("switch=chat:llamacpp/65k:0,12", Orders(switch=Switch("chat", "llamacpp/65k", (0, 12)))),
+        ("switch=chat:llamacpp/65k:", Orders(switch=Switch("chat", "llamacpp/65k", ()))),
         # pyinfra's own, among them what its options --ssh-user and --ssh-password come to
         ("ssh_user=ops ssh_port=2222 ssh_key=~/key ssh_password=123 ssh_key_password=x _sudo=true", Orders()),
         ("ssh_hostname=192.0.2.7 ssh_strict_host_key_checking=no", Orders()),
@@ -100,6 +102,9 @@ KEYS = ("reboot", "to", "driver", "keep_weights", "verb")
             (f"switch={one}", [f"switch: {shown} is refused: must be INSTANCE:ENGINE/NAME, an instance and a variant"])
             for one, shown in (
                 ("chat", "'chat'"),
+                ("chat:llamacpp/65k:16", "'chat:llamacpp/65k:16'"),
+                ("chat:llamacpp/65k:0,,1", "'chat:llamacpp/65k:0,,1'"),
+                ("chat:llamacpp/65k:a", "'chat:llamacpp/65k:a'"),
                 ("chat:65k", "'chat:65k'"),
                 ("Chat:llamacpp/65k", "'Chat:llamacpp/65k'"),
                 ("chat:llamacpp/65k;x", "'chat:llamacpp/65k;x'"),

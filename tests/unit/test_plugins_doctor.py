@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.rig import COMPILED
+from rigwright.inventory import ROOT
 from rigwright.plugins.keys import Doctor, PluginKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.doctors import LARGEST, examinations
 from rigwright.serving.units import unit
+from rigwright.supply.inputs import Input
+from rigwright.toml import tomllib
 from tests.unit.plugin_samples import DOCTOR, LAUNCHING, examination, examined
 from tests.unit.vllm_samples import environment, rig, vllm
 
@@ -243,3 +247,27 @@ def test_one_that_is_not_well_ends_the_deploy(tmp_path: Path, doctor: str, reaso
     assert done.returncode != 0
     assert reason in done.stdout.splitlines()
     assert not (folder / "verdict").exists()
+
+
+# The form of version 0.1.3 of the plugin of the 2080 Ti write-up, with all that the write-up of 0.4.13 expects.
+CHINESE = """Python 3.10.20：PASS
+vLLM 0.21.0：PASS
+GDN 接口检查：PASS family=legacy-gdn-linear-attn-v020
+GDN 接口检查：跳过 modular-qwen-gdn-v021
+插件入口发现：PASS (caovan_sm75_turbo3)
+GPU 拓扑：2 x SM75 capability=(7,5)
+"""
+
+
+def test_the_documented_plugin_is_valid_and_its_doctors_lines_are_read() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text()
+    (text,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[plugins.caovan]" in block]
+    described = tomllib.loads(text)
+    keys = PluginKeys.model_validate(described["plugins"]["caovan"])
+    assert Input.model_validate(described["inputs"]["caovan-0.4.13"]).kind == "plugin"
+    assert keys.doctor
+    lines = {name: one.model_dump() for name, one in keys.doctor.lines.items()}
+    found = verdict(plan(lines=lines), CHINESE.encode(), 0, 3)
+    assert found == {"python": "PASS", "vllm": "PASS", "gdn": "PASS", "topology": "SM75"}
+    with pytest.raises(Refused, match="topology: not SM75"):
+        verdict(plan(lines=lines), CHINESE.replace("x SM75", "x SM86").encode(), 0, 3)

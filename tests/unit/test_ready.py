@@ -11,7 +11,9 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import pytest
 
 from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.render import render
-from tests.unit.file_server import FileServer, Handler, file_server, status, whole
+from tests.unit.file_server import Answer, FileServer, Handler, file_server, status, whole
 from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the script gives root away before it connects")
@@ -249,10 +251,31 @@ def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_an
     start.server.serve("warm", status(500))
     done = start.ready(os.getpid())
     assert done.returncode == 0, done.stderr
-    assert [one.path for one in start.server.asked] == ["v1/embeddings", "v1/embeddings", "warm", "v1/embeddings"]
+    assert [one.path for one in start.server.asked[:2]] == ["v1/embeddings", "v1/embeddings"]
+    assert sorted(one.path for one in start.server.asked[2:]) == ["v1/embeddings", "warm"]
     assert [json.loads(one.body) for one in start.server.asked if one.body] == [body, body, {"input": "b"}]
     assert {one.authorization for one in start.server.asked} == {f"Bearer {KEY}"}
     assert "no answer to chat.1, which only warms it up" in done.stdout
+
+
+@pytest.mark.parametrize("batches", [(30,), (64, 6)])
+def test_it_is_warmed_up_by_many_requests_at_once(start: Start, batches: tuple[int, ...]) -> None:
+    barriers = [one for size in batches for one in [threading.Barrier(size)] * size]
+
+    def answer_with_all(barrier: threading.Barrier) -> Answer:
+        def answer(handler: Handler, at: int) -> None:
+            with suppress(threading.BrokenBarrierError):
+                barrier.wait(5)
+                handler.begin(200, 0)
+
+        return answer
+
+    start.requests = (ONE_TOKEN, *[Request("/warm")] * sum(batches))
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.server.serve("warm", *map(answer_with_all, barriers))
+    done = start.ready(os.getpid())
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * sum(batches)]
 
 
 def test_an_empty_key_is_never_ready(start: Start) -> None:

@@ -75,7 +75,8 @@ def test_the_chat_model_is_served_on_the_card(solo: Rig) -> None:
         " --ctx-size 131072 --parallel 4 --n-gpu-layers all"
         " --cache-type-k q4_0 --cache-type-v q8_0 --flash-attn on"
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key"
-        " --load-mode mmap+mlock --fit off --cors-origins localhost --no-cors-credentials --reasoning-format deepseek"
+        " --load-mode mmap+mlock --fit off --cors-origins localhost --no-cors-credentials"
+        " --metrics --reasoning-format deepseek"
     )
 
 
@@ -87,6 +88,7 @@ def test_the_translations_are_served_on_the_cpu(solo: Rig) -> None:
         " --ctx-size 4096 --parallel 4 --n-gpu-layers 0"
         " --cache-type-k f16 --cache-type-v f16 --flash-attn auto"
         " --api-key-file ${CREDENTIALS_DIRECTORY}/api-key --fit off --cors-origins localhost --no-cors-credentials"
+        " --metrics"
     )
 
 

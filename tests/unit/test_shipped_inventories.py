@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.declaration.catalog import Catalog
 from rigwright.envs.env import environment
 from rigwright.host.desired import desired
 from rigwright.host.preflight import evidence
@@ -19,6 +20,7 @@ from rigwright.inventory import ROOT, load, making
 from rigwright.nvidia.cards.files import POWER
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings
+from rigwright.operate.stress import ladder
 from tests.unit.driver_hosts import host, reasons, with_lock
 from tests.unit.samples import facts
 from tests.unit.shipped import rigs
@@ -210,10 +212,43 @@ def test_four_5090_serve_with_the_write_ups_flags() -> None:
     assert "NUMAPolicy=bind\nNUMAMask=0\nCPUAffinity=numa\n" in text
 
 
-def test_one_3090_serves_with_room_for_one_request() -> None:
+def test_one_3090_serves_one_request_of_65536_tokens_with_mtp() -> None:
     words = command("rig3090")
-    assert {"--max-model-len=32768", "--max-num-seqs=1", "--kv-cache-dtype=fp8_e5m2"} <= set(words)
+    assert {"--max-model-len=65536", "--max-num-seqs=1", "--kv-cache-dtype=fp8_e5m2"} <= set(words)
+    assert '--speculative-config={"method": "mtp", "num_speculative_tokens": 3}' in words
     assert "--tensor-parallel-size=1" in words
+
+
+@pytest.mark.parametrize(
+    ("name", "listeners"),
+    [
+        ("rig2080ti", [("0.0.0.0", 8000, False)]),
+        ("rig2080ti-four", [("0.0.0.0", 8000, False)]),
+        ("rig3090", [("0.0.0.0", 8020, False)]),
+        ("rig3090-two", [("0.0.0.0", 8020, False)]),
+        ("rig5090", [("0.0.0.0", 8000, False)]),
+        ("rig5090-pairs", [("0.0.0.0", 8000, False)]),
+        ("rig5090solo", [("0.0.0.0", 18082, False), ("0.0.0.0", 18083, False)]),
+    ],
+)
+def test_clients_of_a_write_up_find_its_address(name: str, listeners: list[tuple[str, int, bool]]) -> None:
+    gateway = ALL[name].gateway
+    assert gateway
+    assert [(one.address, one.port, one.keys) for one in gateway.listeners.values()] == listeners
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_llama_server_has_metrics(name: str) -> None:
+    for one in ALL[name].instances:
+        assert one.kind.name != "llama.cpp" or one.variant.flags.get("metrics") is True  # type: ignore[attr-defined]
+
+
+def test_a_single_slot_has_room_for_a_needle_in_178000_tokens() -> None:
+    capacity = Catalog.load([ROOT / "catalog"]).variants["llamacpp/qwen3.5-35b-a3b-long"].capacity
+    assert capacity
+    slots, tokens = capacity
+    assert slots == 1
+    assert 178_000 in ladder(tokens)
 
 
 def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> None:
@@ -221,7 +256,9 @@ def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> 
     command_ = [sys.executable, "-m", "cli", "validate", str(tmp_path / "rig3090.py")]
     done = subprocess.run(command_, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert " vllm 0.21.0 " in done.stdout
+    assert " vllm-mtp 0.21.0 " in done.stdout
+    # of 64 layers every fourth has a cache: 16 layers x 4 heads x 256 numbers, keys and values, a byte each
+    assert " 32.0 KiB/token, 2.0 GiB" in done.stdout
     assert "aiohttp" not in done.stdout
 
 

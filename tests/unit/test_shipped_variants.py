@@ -42,7 +42,6 @@ def declared(folder: Path, variant: str, card: str) -> Rig:
         "ssh_hostname": "192.0.2.7",
         "cards": [card] * count,
         "instances": {"chat": instance},
-        "mirrors": {"own": ["http://192.0.2.9/models"]},
     }
     scope = {"hosts": hosts, "entry": entry}
     exec(compile("rigs = hosts({'box': entry})", str(folder / "rig.py"), "exec"), scope)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from typing import cast
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from rigwright.declaration.models import Missing
 from rigwright.engines import fit
@@ -17,6 +22,13 @@ from rigwright.weights.checkpoint import Checkpoint
 MENDED = "mamba-prefix-cache-mtp"
 # Tokens of one prompt that one card of SMALL_CARD MiB has run out of memory with, and less.
 CLIFF, SMALL_CARD = 50_000, 24 << 10
+# FlashInfer's prefill kernels reserve placeholders of 16 bytes beside the 64 KiB of shared memory that a block has on
+# TURING (k_sf_smem in include/flashinfer/attention/prefill.cuh of each version's wheel).
+TURING, PADDED = "7.5", SpecifierSet(">=0.6.10,<0.6.16")
+# The FlashInfer that a vLLM requires, of images: their packages are in no lock.
+REQUIRED = {"0.22.0": "0.6.11.post2", "0.23.0": "0.6.12"}
+# Versions of vLLM whose FlashInfer backend begins with compute capability 8.0.
+ABOVE_TURING = SpecifierSet(">=0.24")
 # Options that put a part of the model elsewhere, or make another of it.
 ELSEWHERE = frozenset(
     (
@@ -66,6 +78,53 @@ def _cliff(one: Placed) -> str:
     )
 
 
+def _eager(one: Placed) -> str:
+    if not (one.cards and _variant(one).flags.get("enforce-eager")):
+        return ""
+    return "enforce-eager switches CUDA graphs and compilation off: one model fell to 5 tokens a second with it"
+
+
+def _version(one: Placed, distribution: str) -> str:
+    """The locked version of a package that the instance runs with, or "" if no lock has it."""
+    return next((row.version for row in one.instance.artefacts if canonicalize_name(row.name) == distribution), "")
+
+
+def _vllm_version(one: Placed) -> str:
+    return str(getattr(one.instance.engine, "version", "")) or _version(one, "vllm")
+
+
+def _is_in(version: str, versions: SpecifierSet) -> bool:
+    with suppress(InvalidVersion):
+        return Version(version) in versions
+    return False
+
+
+def _has_flashinfer(one: Placed) -> bool:
+    """Whether vLLM may choose FlashInfer for attention on a card of Turing."""
+    backend = str(_variant(one).flags.get("attention-backend", "FLASHINFER")).upper()
+    return backend == "FLASHINFER" and any(card.capability == TURING for card in one.cards)
+
+
+def _padded_attention(one: Placed) -> str:
+    version = _version(one, "flashinfer-python") or REQUIRED.get(_vllm_version(one), "")
+    if not _has_flashinfer(one) or _is_in(_vllm_version(one), ABOVE_TURING) or not _is_in(version, PADDED):
+        return ""
+    return (
+        f"FlashInfer {version} fails at the first prompt on compute capability {TURING} (invalid argument): use 0.6.9 "
+        "or older, or 0.6.16 or newer; vLLM 0.21.0 has 0.6.8.post1"
+    )
+
+
+def _no_flashinfer(one: Placed) -> str:
+    version = _vllm_version(one)
+    if not _has_flashinfer(one) or not _is_in(version, ABOVE_TURING):
+        return ""
+    return (
+        f"vLLM {version} has no FlashInfer for compute capability {TURING}: attention is Triton's there, which refuses "
+        "a kv_cache_dtype of eight bits; vLLM 0.21.0 has it"
+    )
+
+
 def memory(one: Placed) -> Memory | None:
     """What an instance keeps on its cards; None where that is not known."""
     variant, model = _variant(one), _checkpoint(one)
@@ -100,5 +159,8 @@ def _bytes(kind: str) -> Fraction | None:
 RULES = (
     Rule(_stale_state, "https://github.com/vllm-project/vllm/issues/43559"),
     Rule(_cliff, "club-3090, docs/CLIFFS.md"),
+    Rule(_eager, "a write-up of one RTX 5090, vLLM 0.17 and 0.18"),
+    Rule(_padded_attention, "https://github.com/flashinfer-ai/flashinfer/issues/3528"),
+    Rule(_no_flashinfer, "https://github.com/vllm-project/vllm/issues/47549"),
     *fit.rules(memory),
 )

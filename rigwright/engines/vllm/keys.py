@@ -31,7 +31,7 @@ class Engine(EngineKeys):
 class Warmup(Frozen):
     """Requests that are made before an instance is ready: the first ones compile."""
 
-    requests: int = Field(ge=1, le=1000, strict=True, description="Number of requests, one after the other.")
+    requests: int = Field(ge=1, le=1000, strict=True, description="Number of requests, up to 64 at once.")
     max_tokens: Tokens = Field(default=16, description="Tokens of each answer.")
 
 

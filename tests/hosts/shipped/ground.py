@@ -41,8 +41,8 @@ from tests.unit.samples import facts
 from tests.unit.shipped import CHECKPOINTS, FILES
 
 RELEASE = "debian-13"
-SERIES = "3.13"
-"""Of its own Python."""
+SERIES = ("3.10", "3.11", "3.12", "3.13", "3.14")
+"""Pythons that wheels of Rigwright's own tools are locked for; a host fetches those of every one."""
 PYTHON = "3.10.20"
 """The catalogue's, which the channel says that its own is."""
 USER = "ops"
@@ -71,8 +71,6 @@ class Ground:
     index: Index
     hub: Hub
     channel: Channel
-    own: Path
-    """The folder with the operator's own checkpoints, for `lock --from-dir`."""
 
     @property
     def mirrors(self) -> dict[str, list[str]]:
@@ -83,7 +81,6 @@ class Ground:
             "index": [self.index.url],
             "conda-forge": [self.channel.url],
             "nvidia": [f"{shelf}/nvidia"],
-            "own": [f"{shelf}/{self.own.name}"],
         }
 
 
@@ -94,24 +91,27 @@ def ground(lab: Lab, key: Key, folder: Path) -> Iterator[Ground]:
     if not interpreter.wanted:
         pytest.skip(f"{interpreter} is here alone, and environments are locked for CPython {conda.WANTED}")
     conda.write(folder, interpreter, PYTHON)
-    own = lab.shelf / "own"
     with Index(lab.gateway, _wheels()) as index, Hub(lab.gateway) as hub, Channel(lab.gateway, folder) as channel:
-        _models(hub, own, folder)
+        _models(hub, folder)
         _drivers(lab, key)
-        yield Ground(lab, key, index, hub, channel, own)
+        yield Ground(lab, key, index, hub, channel)
 
 
 def _wheels() -> list[Wheel]:
-    """What boxes need of an index, the stand-ins among it."""
+    """What boxes need of an index, the stand-ins among it: all that is locked, whichever Python it is for."""
     groups = Lock.load([ROOT / "locks"]).groups
     own = [row for group in (*OURS, "hub-client") for row in groups[group]]
-    found = offered(row for row in own if suits(row, conda.Interpreter(Path(), f"{SERIES}.0", Path())))
-    wheels.keep(found, SERIES)
-    return [*found, *offered(stand_ins())]
+    found: dict[str, Wheel] = {}
+    for series in SERIES:
+        suiting = offered(row for row in own if suits(row, conda.Interpreter(Path(), f"{series}.0", Path())))
+        wheels.keep(suiting, series)
+        found |= {one.file: one for one in suiting}
+    assert found.keys() == {row.file for row in own}
+    return [*found.values(), *offered(stand_ins())]
 
 
-def _models(hub: Hub, own: Path, folder: Path) -> None:
-    """Publish models of the right names, in small; those without a repository lie in the operator's own folder."""
+def _models(hub: Hub, folder: Path) -> None:
+    """Publish models of the right names, in small."""
     gguf, eye = folder / "tiny.gguf", folder / "eye.gguf"
     tiny_model.write(gguf)
     tiny_projector.write(eye)
@@ -124,12 +124,7 @@ def _models(hub: Hub, own: Path, folder: Path) -> None:
         made[name] = {path: content.get(path, b"{}") for path in WHOLE}
     inputs = Catalog.load([ROOT / "catalog"]).inputs
     for name, files in made.items():
-        if repository := inputs[name].repository:
-            hub.repository(repository, files, licence="apache-2.0")
-        else:
-            (own / name).mkdir(parents=True)
-            for path, content_ in files.items():
-                (own / name / path).write_bytes(content_)
+        hub.repository(str(inputs[name].repository), files, licence="apache-2.0")
 
 
 def _drivers(lab: Lab, key: Key) -> None:
@@ -184,7 +179,6 @@ class Boxes:
         shipped = (ROOT / "inventory" / f"{self.name}.py").read_text()
         words = re.sub(r'"(192\.0\.2\.[0-9]+)"', lambda found: json.dumps(moved[found[1]]), shipped)
         words = words.replace("192.0.2.0/24", str(self.made.lab.subnet))
-        words, _ = re.subn(r'(?m)^    mirrors=\{"own": \[.*\]\},\n', "", words)
         host = next(iter(self.hosts.values()))
         known = self.folder / "known_hosts"
         shared = {
@@ -211,7 +205,7 @@ class Boxes:
         rows = stand_ins()
         given = self.folder / "locks/stand-ins.lock.toml"
         given.write_text(text(rows, "tests/hosts/shipped"))
-        said = self.rigwright("lock", "--from-dir", str(self.made.own))
+        said = self.rigwright("lock")
         # no catalogue asks for it, so it was taken away
         given.write_text(text(rows, "tests/hosts/shipped"))
         return said

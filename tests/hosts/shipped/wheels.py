@@ -18,6 +18,10 @@ from tests.hosts.image import SERVER
 
 TOOLKIT = "nvidia/cu13"
 """Where NVIDIA's wheels put it."""
+REQUIRES: Mapping[str, Mapping[str, str]] = {
+    "cuda-toolkit": {"nvcc": "nvidia-cuda-nvcc", "cudart": "nvidia-cuda-runtime"},
+}
+"""What the stand-ins require: distribution -> extra -> the other one."""
 PATCHED = "vllm/v1/core/kv_cache_coordinator.py"
 """What the shipped patch changes: the one file that is vLLM's own, by its hash."""
 NVCC = """\
@@ -88,8 +92,14 @@ def _kept(name: str, version: str, files: Mapping[str, bytes]) -> Wheel:
         path = Path(folder, f"{stem}-py3-none-any.whl")
         with zipfile.ZipFile(path, "w") as made:
             rows = [put(made, place, text, 0o755 if "/bin/" in place else 0o644) for place, text in files.items()]
+            described = [
+                f"Provides-Extra: {extra}\nRequires-Dist: {other}; extra == '{extra}'\n"
+                for extra, other in REQUIRES.get(name, {}).items()
+            ]
             texts = {
-                "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+                "METADATA": "".join(
+                    [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", *described]
+                ).encode(),
                 "WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
             }
             finish(made, f"{stem}.dist-info", texts, rows)
