@@ -32,6 +32,7 @@ REFUSES, TAKES, BLOCKS = "refuses", "takes", "blocks"
 UNMEASURED = {
     *("stop_token_ids", "allowed_token_ids", "bad_words", "thinking_token_budget", "references", "last_n"),
     *("structural_tag", "structural_tag_type", "structural_tag_size", "repetition_detection", "media_uuid"),
+    "schema_counts",
 }
 DIRECT = {
     "chat_template": (REFUSES, "its option trust-request-chat-template is off; with it, one render blocks all others"),
