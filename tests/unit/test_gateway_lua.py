@@ -76,6 +76,33 @@ def test_a_page_of_nginxs_own_becomes_an_error(lua: NginxLua, status: int, kind:
     assert (lua.ngx.arg[1], lua.ngx.arg[2]) == ("", True)
 
 
+@pytest.mark.parametrize(
+    ("times", "leaving", "repeated"),
+    [
+        # the router's, and then the instance's
+        ("0.000 : -", False, True),
+        ("0.000, 0.001 : -", False, True),
+        ("0.000 : 0.000", False, False),
+        ("- : 0.012", False, False),
+        (None, False, False),
+        ("0.000 : 0.000", True, True),
+    ],
+)
+def test_a_request_goes_to_another_instance_if_the_first_did_not_get_it(
+    lua: NginxLua, times: str | None, leaving: bool, repeated: bool
+) -> None:
+    lua.ngx.var.connection, lua.ngx.var.upstream_connect_time = "1", times
+    request = lua.require("requests").begin()
+    request.model, request.instance, request.seat, request.sticky = "tiny", "one", "one", ""
+    lua.require("settings").models = lua.table({"tiny": lua.table({"instances": lua.table([])})})
+    if leaving:
+        lua.require("counts").set("leaving one", True)
+    lua.require("gateway").again()
+    message = json.loads(lua.ngx.printed)["error"]["message"]
+    assert lua.ngx.status == 503
+    assert ("was not sent to another" in message) is not repeated, message
+
+
 CLIENTS = (
     ("192.0.2.7", "192.0.2.7", True),
     ("192.0.2.7", "192.0.2.8", False),
