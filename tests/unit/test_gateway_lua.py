@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,26 @@ def test_a_request_holds_what_has_come_and_gives_it_back(lua: NginxLua) -> None:
     counts.give(second, "bodies")
     counts.give(second)
     assert counts.get("bodies") == 0
+
+
+def test_buffers_of_small_bodies_have_a_bound_of_their_own(lua: NginxLua) -> None:
+    upload, counts, mib = lua.require("upload"), lua.require("counts"), 1 << 20
+
+    def request(number: int) -> Any:
+        lua.ngx.var.connection = str(number)
+        return lua.require("requests").begin()
+
+    # as many as fit, then one byte more
+    held = [request(number) for number in range(192 * 16)]
+    assert {upload.hold(one, "bodies of", 64 << 10) for one in held} == {None}
+    assert upload.hold(request(9999), "bodies of", 1)[0] == 503
+    counts.give(held[0])
+    assert upload.hold(request(9999), "bodies of", 1) is None
+    # of a large body the buffer counts, and all of it as a body
+    for one in held[1:]:
+        counts.give(one)
+    assert upload.hold(held[1], "bodies of", 10 * mib) is None
+    assert (counts.get("buffers"), counts.get("bodies")) == ((64 << 10) + 1, 10 * mib)
 
 
 def test_metrics_are_refused_without_a_line_of_nginxs(lua: NginxLua) -> None:
