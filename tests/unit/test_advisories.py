@@ -161,6 +161,10 @@ def says(
         ({"package_absent": "no-such-package"}, same, True),
         ({"package_absent": "vllm"}, same, False),
         ({"package_absent": "no-such-package"}, without_lock, None),
+        ({"unused_by_vllm": ("0.21.0",)}, same, True),
+        ({"unused_by_vllm": ("0.20.2", "0.21.1")}, same, None),
+        ({"unused_by_vllm": ("0.21.0",)}, without_lock, None),
+        ({"unused_by_vllm": ("0.21.0",)}, lambda scene: with_instance(scene, plugins=(SimpleNamespace(),)), None),
         ({"code_absent": ("0.21.0",)}, same, True),
         ({"code_absent": ("0.20.2",)}, same, None),
         ({"answers_completions": True}, same, True),
@@ -351,6 +355,11 @@ def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, PredicateScene])
     assert text["PYSEC-2026-4199"] == "open"
     assert text["GHSA-5r3c-5x4v-8gjh"] == "unknown"
     assert "GHSA-v97p-wpxp-px84" not in text
+    # wheels whose faulty part nothing calls, or no client of a model without images reaches
+    for closed in ("PYSEC-2026-248", "PYSEC-2026-4369", "PYSEC-2026-4371", "CVE-2026-59200", "CVE-2026-55798"):
+        assert text[closed] == "closed", closed
+    assert (text["CVE-2026-59199"], text["CVE-2026-105922"], text["CVE-2026-105775"]) == ("closed",) * 3
+    assert "CVE-2026-44223" not in text
     # two cards with a model that sees images
     assert states("rig3090-two")["CVE-2026-116179"] == "open"
     solo = states("rig5090solo")
