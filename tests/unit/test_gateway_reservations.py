@@ -139,7 +139,7 @@ def test_an_address_that_another_process_has_is_kept_once_it_is_free() -> None:
         assert keeper.update()
         assert keeper.kept == {}
     assert not keeper.update()
-    with closing(keeper.kept[place]):
+    with closing(keeper.kept[place, 0]):
         assert error_of(listening, place) == errno.EADDRINUSE
 
 
@@ -167,26 +167,33 @@ def test_each_address_but_those_of_listeners_is_kept_as_long_as_the_host_has_it(
     keeper = reserve.Keeper([f"0.0.0.0:{port}-127.0.0.9", f"127.0.0.1:{port}"])
     with closing(listening(f"127.0.0.9:{port}")):
         assert keeper.update()
-        assert set(keeper.kept) == {f"127.0.0.1:{port}", f"127.0.0.8:{port}"}
+        assert set(keeper.kept) == {(f"127.0.0.1:{port}", 0), (f"127.0.0.8:{port}", 0)}
         assert error_of(listening, f"127.0.0.8:{port}") == errno.EADDRINUSE
         assert error_of(socket.create_connection, ("127.0.0.8", port)) == errno.ECONNREFUSED
         have("127.0.0.1", "127.0.0.7", "127.0.0.9")
         assert keeper.update()
-        assert set(keeper.kept) == {f"127.0.0.1:{port}", f"127.0.0.7:{port}"}
+        assert set(keeper.kept) == {(f"127.0.0.1:{port}", 0), (f"127.0.0.7:{port}", 0)}
         routes.unlink()
         assert keeper.update()
-    assert set(keeper.kept) == {f"127.0.0.1:{port}"}
+    assert set(keeper.kept) == {(f"127.0.0.1:{port}", 0)}
     keeper.kept.popitem()[1].close()
 
 
 def test_addresses_of_this_machine_are_read() -> None:
-    assert reserve.host_addresses("0.0.0.0")["127.0.0.1"] == 0
+    assert ("127.0.0.1", 0) in reserve.host_addresses("0.0.0.0")
     found = reserve.host_addresses("[::]")
-    assert found["[::1]"] == 0
-    # a link-local one is bound with its interface
-    for address, scope in found.items():
+    assert ("[::1]", 0) in found
+    # a link-local one is bound with its interface, of which several may have the same one
+    for address, scope in found:
         assert bool(scope) == address.startswith("[fe80:")
         reserve.bind_socket(f"{address}:{free_port()}", scope).close()
+
+
+def test_a_link_local_address_of_two_interfaces_is_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = "fe800000000000000000000000000001 02 40 20 80 eth0\nfe800000000000000000000000000001 0a 40 20 80 eth0.7\n"
+    (tmp_path / "if_inet6").write_text(rows)
+    monkeypatch.setattr(reserve, "IPV6_ADDRESSES", str(tmp_path / "if_inet6"))
+    assert reserve.expand("[::]:8000-[::1]") == {("[fe80::1]:8000", 2), ("[fe80::1]:8000", 10)}
 
 
 def test_the_program_needs_the_standard_library_alone() -> None:

@@ -50,7 +50,7 @@ def bind_socket(place: str, scope: int = 0) -> socket.socket:
     return one
 
 
-def host_addresses(family: str) -> dict[str, int]:
+def host_addresses(family: str) -> set[tuple[str, int]]:
     """Addresses of the host, each with the number of its interface where it is a link's own, else 0.
 
     Args:
@@ -61,21 +61,23 @@ def host_addresses(family: str) -> dict[str, int]:
             # address, interface, prefix length, scope, flags, name (kernel, net/ipv6/addrconf.c)
             rows = [line.split() for line in Path(IPV6_ADDRESSES).read_text().splitlines()]
             return {
-                f"[{ipaddress.IPv6Address(int(row[0], 16))}]": int(row[1], 16) if row[3] == LINK else 0 for row in rows
+                (f"[{ipaddress.IPv6Address(int(row[0], 16))}]", int(row[1], 16) if row[3] == LINK else 0)
+                for row in rows
             }
         # an address is on the line before its type (kernel, net/ipv4/fib_trie.c)
-        return dict.fromkeys(re.findall(r"\|-- ([0-9.]+)\n +/32 host LOCAL", Path(IPV4_ROUTES).read_text()), 0)
+        found = re.findall(r"\|-- ([0-9.]+)\n +/32 host LOCAL", Path(IPV4_ROUTES).read_text())
+        return {(address, 0) for address in found}
     except OSError:
-        return {}
+        return set()
 
 
-def expand(argument: str) -> dict[str, int]:
+def expand(argument: str) -> set[tuple[str, int]]:
     """Places that an argument stands for at the moment, each with its scope."""
     place, *exceptions = argument.split("-")
     if not exceptions:
-        return {place: 0}
+        return {(place, 0)}
     host, _, port = place.rpartition(":")
-    return {f"{one}:{port}": scope for one, scope in host_addresses(host).items() if one not in exceptions}
+    return {(f"{one}:{port}", scope) for one, scope in host_addresses(host) if one not in exceptions}
 
 
 class Keeper:
@@ -84,30 +86,28 @@ class Keeper:
     def __init__(self, arguments: list[str]) -> None:
         """None is kept yet."""
         self.arguments = arguments
-        self.kept: dict[str, socket.socket] = {}
-        self.impossible: set[str] = set()
+        self.kept: dict[tuple[str, int], socket.socket] = {}
+        self.impossible: set[tuple[str, int]] = set()
         """Places that the host has not."""
-        self.reported: set[str] = set()
+        self.reported: set[tuple[str, int]] = set()
 
     def update(self) -> bool:
         """Keep what can be kept now; returns whether there is to be another try."""
-        wanted: dict[str, int] = {}
-        for argument in self.arguments:
-            wanted |= expand(argument)
-        for place in set(self.kept) - set(wanted):
-            self.kept.pop(place).close()
-        for place in set(wanted) - set(self.kept) - self.impossible:
+        wanted = {one for argument in self.arguments for one in expand(argument)}
+        for one in set(self.kept) - wanted:
+            self.kept.pop(one).close()
+        for one in wanted - set(self.kept) - self.impossible:
             try:
-                self.kept[place] = bind_socket(place, wanted[place])
+                self.kept[one] = bind_socket(*one)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
-                    self.impossible.add(place)
-                if place not in self.reported:
-                    sys.stderr.write(f"{place}: {error.strerror}\n")
-                    self.reported.add(place)
-        self.impossible &= set(wanted)
-        self.reported &= set(wanted)
-        return any("-" in one for one in self.arguments) or bool(set(wanted) - set(self.kept) - self.impossible)
+                    self.impossible.add(one)
+                if one not in self.reported:
+                    sys.stderr.write(f"{one[0]}: {error.strerror}\n")
+                    self.reported.add(one)
+        self.impossible &= wanted
+        self.reported &= wanted
+        return any("-" in one for one in self.arguments) or bool(wanted - set(self.kept) - self.impossible)
 
 
 def main() -> None:
