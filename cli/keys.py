@@ -171,9 +171,7 @@ def bring(asked: Asked, replace_newer: bool) -> None:
     """
     reach = connect_hosts(asked)
     refuse_vanished(asked, reach)
-    if replace_newer:
-        keys_there.replace_newer(asked, reach)
-    everywhere(asked, reach)
+    everywhere(asked, reach, keys_there.replace_newer(asked, reach) if replace_newer else None)
 
 
 @keys.command("list")

@@ -20,7 +20,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.file_lock import LockHeld
 from rigwright.gateway import host_keys, keyring
 from rigwright.gateway.host_keys import Brought, Having
-from rigwright.gateway.key_version import describe_effect, is_replaceable
+from rigwright.gateway.key_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.keyring import Keyring
 from rigwright.host.deploy_lock import holder_record
 from rigwright.problems import Invalid, counted, printable
@@ -109,7 +109,7 @@ class Reach:
     gone: Gone
 
 
-def everywhere(asked: Asked, reach: Reach | None) -> None:
+def everywhere(asked: Asked, reach: Reach | None, replaced: Mapping[str, HostVersion] | None = None) -> None:
     """Bring the keys to every host that has a gateway.
 
     No lock is held meanwhile, so that a slow host delays no other change: each host compares versions itself.
@@ -117,6 +117,7 @@ def everywhere(asked: Asked, reach: Reach | None) -> None:
     Args:
         asked: The inventory.
         reach: Its hosts; None for none: only the file is written.
+        replaced: Host -> its own version, which the keys replace there, and nowhere else.
 
     Raises:
         click.exceptions.Exit: with 1, where one did not get them, with 3, where one is out of reach; each is named.
@@ -129,7 +130,7 @@ def everywhere(asked: Asked, reach: Reach | None) -> None:
     for name, why in reach.gone.items():
         say(f"{name}: {away(why)}; `bring` or the next deploy updates it", err=True)
     ring = _write_version(asked)
-    became = _bring_all(asked, reach.boxes, ring)
+    became = _bring_all(asked, reach.boxes, ring, replaced or {})
     for box in reach.boxes:
         line, there = _became(asked, became[box.name])
         say(f"{box.name}: {line}", err=True)
@@ -138,12 +139,14 @@ def everywhere(asked: Asked, reach: Reach | None) -> None:
         raise click.exceptions.Exit(STATUS["not reached" if reach.gone else "not as declared"])
 
 
-def _bring_all(asked: Asked, boxes: list[Box], ring: Keyring) -> dict[str, Brought]:
+def _bring_all(
+    asked: Asked, boxes: list[Box], ring: Keyring, replaced: Mapping[str, HostVersion]
+) -> dict[str, Brought]:
     became: dict[str, Brought] = {}
     pending = boxes
     for _ in range(RUNS):
         sent = ring
-        answers = each(pending, partial(_send_keys, ring=sent))
+        answers = each(pending, partial(_send_keys, ring=sent, replaced=replaced))
         became |= {box.name: one for box, one in zip(pending, answers, strict=True)}
         ring = _write_version(asked)
         # another run of this machine has changed the file since, and was there first
@@ -178,8 +181,14 @@ def refuse_diverged(asked: Asked, reach: Reach) -> None:
         raise click.ClickException("\n".join((*refused, "Nothing was changed")))
 
 
-def replace_newer(asked: Asked, reach: Reach) -> None:
-    """Make the file's keys the next version of those on all hosts in reach, and name what that does.
+def replace_newer(asked: Asked, reach: Reach) -> dict[str, HostVersion]:
+    """Name what the file's keys do on hosts in reach that have others, and make them the next version.
+
+    A host may report any version, such as one that another host has: it is replaced on that host alone, and never gets
+    into the file, so that no other host takes these keys unless it was asked itself.
+
+    Returns:
+        Host -> the version to replace there.
 
     Raises:
         FileAccessFailed: the file is refused, or cannot be written.
@@ -190,9 +199,10 @@ def replace_newer(asked: Asked, reach: Reach) -> None:
         effect = describe_effect((*keyring.rows(ring), *keyring.ending(ring)), one.valid)
         serial = f"serial {one.version.serial}" if one.version else "keys"
         say(f"{box.name}: {'; '.join((f'{serial} is replaced', *effect))}", err=True)
-    with file_access(asked.file):
-        versions = [one.version for _, one in diverged if one.version]
-        keyring.write_version(asked.file, f"keys of {asked.inventory}", versions)
+    if diverged:
+        with file_access(asked.file):
+            keyring.write_version(asked.file, f"keys of {asked.inventory}", advance=True)
+    return {box.name: one.version for box, one in diverged if one.version}
 
 
 def _collect_diverged(ring: Keyring, reach: Reach) -> list[tuple[Box, Having]]:
@@ -234,10 +244,11 @@ def connect_hosts(asked: Asked) -> Reach:
     return Reach([box for box in found if box.name in asked.rigs], lost)
 
 
-def _send_keys(box: Box, ring: Keyring) -> Brought:
+def _send_keys(box: Box, ring: Keyring, replaced: Mapping[str, HostVersion]) -> Brought:
     text = keyring.keys_json(ring)
     record = holder_record("updating the gateway's keys")
-    script = host_keys.bringing(box.rig, keyring.digest(text), ring.current_version, record, TURN)
+    mine = replaced.get(box.name)
+    script = host_keys.bringing(box.rig, keyring.digest(text), ring.current_version, record, TURN, mine)
     try:
         answer = root.run(box.target, script, text, PATIENCE)
         return host_keys.brought(answer.lines)

@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 from pydantic import Field
 
 from cli.resolving import web
+from cli.resolving.throughput import Throughput, TooSlow
 from cli.resolving.web import Unavailable
 from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.problems import Frozen
@@ -71,18 +72,24 @@ class _TooMuch(httpx2.HTTPError):
 
 
 class _Bounded(httpx2.SyncByteStream):
-    """An answer's bytes, up to so many."""
+    """An answer's bytes, up to so many, and no slower than the least rate."""
 
     def __init__(self, whole: httpx2.SyncByteStream) -> None:
         self.whole = whole
 
     def __iter__(self) -> Iterator[bytes]:
-        left = MOST
+        left, throughput = MOST, Throughput()
+        throughput.start_waiting()
         for part in self.whole:
+            try:
+                throughput.add(len(part))
+            except TooSlow as error:
+                raise httpx2.ReadTimeout(str(error)) from None
             left -= len(part)
             if left < 0:
                 raise _TooMuch(TOO_MUCH)
             yield part
+            throughput.start_waiting()
 
     def close(self) -> None:
         self.whole.close()

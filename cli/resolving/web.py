@@ -12,9 +12,9 @@ from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
+from cli.resolving.throughput import LEAST, MeasuringAdapter
 from roles.weights.host import reach
 
 # what the system trusts, a network's own authority too; requests brings a list of its own
@@ -84,7 +84,7 @@ def session() -> requests.Session:
         total=3, backoff_factor=0.3, status_forcelist=PASSING, raise_on_status=False, retry_after_max=RETRY_AFTER
     )
     for scheme in ("http://", "https://"):
-        made.mount(scheme, HTTPAdapter(max_retries=retry))
+        made.mount(scheme, MeasuringAdapter(max_retries=retry))
     if AUTHORITIES.exists():
         made.verify = str(AUTHORITIES)
     return made
@@ -100,6 +100,9 @@ def unavailable(error: requests.RequestException) -> Unavailable:
             f"leads to {found[1]}, at an address that is not public: if that is meant, name its origin among the "
             "inventory's redirects"
         )
+    # urllib3's words for each read that timed out, whatever requests makes of the error
+    if "Read timed out" in str(error):
+        return Unavailable("timed out")
     kinds = (
         (requests.Timeout, "timed out"),
         (requests.exceptions.SSLError, "has an untrusted certificate"),
@@ -184,12 +187,14 @@ def fetch(
     transfer = _Transfer(session, url, report, into, most)
     failed = 0
     while True:
-        before = transfer.done
+        before, began = transfer.done, time.monotonic()
         try:
             return transfer.attempt()
         except requests.RequestException as error:
             lasting = error.response is not None and error.response.status_code not in PASSING
-            failed = 1 if transfer.done > before else failed + 1
+            # a try that brings a part and stands still then has to keep to the least rate as well
+            kept_pace = transfer.done > before and transfer.done - before >= LEAST * (time.monotonic() - began)
+            failed = 1 if kept_pace else failed + 1
             # a server that never answered was asked several times already: the session does that
             if lasting or not transfer.answered or failed > len(PAUSES):
                 raise unavailable(error) from None

@@ -66,7 +66,7 @@ class DataSource:
     total: int
     unreadable: tuple[str, ...] = ()
     ecosystems: frozenset[str] = frozenset()
-    complete: bool = True
+    """Those that it is an export of."""
 
     def problem(self, today: date) -> str:
         """Why its age is a problem; empty where it is none."""
@@ -104,10 +104,7 @@ def data_sources(data: MaintainedData, exports: Sequence[AdvisoryExport]) -> tup
     shipped = DataSource("shipped data", parse_day(data.as_of), len(data.advisories) + len(data.bulletins))
     return (
         shipped,
-        *(
-            DataSource(one.origin, one.as_of, one.total, tuple(one.unreadable), frozenset(one.ecosystems), one.complete)
-            for one in exports
-        ),
+        *(DataSource(one.origin, one.as_of, one.total, tuple(one.unreadable), one.covered) for one in exports),
     )
 
 
@@ -321,8 +318,9 @@ def _fixed(component: Component, keys: BulletinKeys) -> str:
 
 
 def _uncovered(found: Iterable[Component], sources: Iterable[DataSource]) -> Iterator[Gap]:
-    """Components of ecosystems of which no complete export was read: what is maintained by hand is no whole list."""
-    covered = {name for one in sources if one.complete for name in one.ecosystems}
+    """Components of ecosystems of which no export was read; unreadable records, which may be about any component."""
+    sources = tuple(sources)
+    covered = {name for one in sources for name in one.ecosystems}
     missing: dict[tuple[str, str], set[str]] = {}
     for component in found:
         if component.ecosystem in ("", "GIT") or component.ecosystem in covered:
@@ -331,6 +329,9 @@ def _uncovered(found: Iterable[Component], sources: Iterable[DataSource]) -> Ite
     for (ecosystem, place), names in sorted(missing.items()):
         what = f"{counted(len(names), 'package')} of {ecosystem} in {place}"
         yield Gap(what, f"no export of {ecosystem}'s advisories was read: give one with --db")
+    for source in sources:
+        if source.unreadable:
+            yield Gap(counted(len(source.unreadable), "unreadable record"), f"in {source.origin}")
     for component in found:
         if component.key in (DRIVER, LLAMA_CPP) and not component.version:
             yield Gap(f"{component.key} in {component.place}", "its version is unknown")

@@ -42,6 +42,11 @@ class PredicateKeys(Frozen):
     )
     python_keeps_asserts: Literal[True] | None = Field(default=None, description="Python runs without -O.")
     package_absent: CatalogName | None = Field(default=None, description="The environment has no such wheel.")
+    unused_by_vllm: tuple[ShortVersion, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Versions of vLLM of which all locked packages were searched: none uses the code in question.",
+    )
     flag_is: tuple[Word, Text] | None = Field(default=None, description="The command line has this option and value.")
     answers_completions: Literal[True] | None = Field(
         default=None, description="The instance is ready once it answers a completion: it serves no pooling model."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
@@ -23,6 +24,9 @@ LARGEST_RECORD = 8 << 20
 LARGEST_EXPORT = 2 << 30
 # Records of one export.
 MOST_RECORDS = 1_000_000
+# Records that name an ecosystem in its export. PyPI's own advisories alone were 2,662 in October 2024; Debian's and
+# Ubuntu's have one a CVE. Hand-picked records, and those of another ecosystem that name this one too, are fewer.
+EXPORT_FROM = 1000
 # Of one record: packages, ranges, ends of ranges and names.
 MOST_PARTS = 20_000
 # Characters of texts that are displayed.
@@ -71,14 +75,17 @@ class AdvisoryExport:
     as_of: date | None = None
     """The newest date in it; None where it has none."""
     records: list[OsvRecord] = field(default_factory=list)
-    ecosystems: set[str] = field(default_factory=set)
-    """Those of any record, whatever its package."""
+    ecosystems: Counter[str] = field(default_factory=Counter)
+    """Records that name each, whatever their package."""
     total: int = 0
     """Records that were read."""
     unreadable: list[str] = field(default_factory=list)
     """Name of each unreadable record, and why."""
-    complete: bool = True
-    """Whether it is an export of ecosystems, not single records that somebody has put together."""
+
+    @property
+    def covered(self) -> frozenset[str]:
+        """Ecosystems whose export this is: of fewer than EXPORT_FROM records nothing says that there are no others."""
+        return frozenset(name for name, count in self.ecosystems.items() if count >= EXPORT_FROM)
 
 
 class UnreadableExport(Exception):
@@ -233,12 +240,12 @@ def _take(export: AdvisoryExport, name: str, raw: bytes, keys: set[tuple[str, st
         record = parse_record(data)
     except (ValueError, RecursionError) as error:
         why = str(error) if not isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is no JSON"
-        _note_unreadable(export, f"{printable(name)[:LONGEST_TEXT]} {printable(why)[:LONGEST_TEXT]}")
+        note_unreadable(export, f"{printable(name)[:LONGEST_TEXT]} {printable(why)[:LONGEST_TEXT]}")
         return
     day = parse_day(data.get("modified")) or parse_day(data.get("published"))
     if day and (export.as_of is None or day > export.as_of):
         export.as_of = day
-    export.ecosystems |= {release_of(one.ecosystem) for one in record.affected}
+    export.ecosystems.update({release_of(one.ecosystem) for one in record.affected})
     if data.get("withdrawn"):
         return
     kept = tuple(one for one in record.affected if (release_of(one.ecosystem), one.name) in keys)
@@ -278,11 +285,15 @@ def _pieces(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
                 if line.strip():
                     yield f"line {number}", line
     else:
-        export.complete = False
         yield path.name, content(path, LARGEST_RECORD)
 
 
-def _note_unreadable(export: AdvisoryExport, line: str) -> None:
+def note_unreadable(export: AdvisoryExport, line: str) -> None:
+    """Keep the name of an unreadable record, and why.
+
+    Raises:
+        UnreadableExport: there are more than MOST_UNREADABLE.
+    """
     if len(export.unreadable) == MOST_UNREADABLE:
         raise UnreadableExport(f"has more than {MOST_UNREADABLE} unreadable records")
     export.unreadable.append(line)
@@ -296,7 +307,7 @@ def _zipped(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 # those of other codecs may take any memory, whatever is read of them
                 export.total += 1
-                _note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} is neither stored nor deflated")
+                note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} is neither stored nor deflated")
                 continue
             try:
                 with archive.open(member) as file:
@@ -304,10 +315,10 @@ def _zipped(path: Path, export: AdvisoryExport) -> Iterator[tuple[str, bytes]]:
                     raw = file.read(LARGEST_RECORD + 1)
             except (RuntimeError, zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
                 export.total += 1
-                _note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} {printable(str(error))[:80]}")
+                note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} {printable(str(error))[:80]}")
                 continue
             except Exception as error:  # a codec's own: zlib.error, lzma.LZMAError
                 export.total += 1
-                _note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} {type(error).__name__}")
+                note_unreadable(export, f"{printable(member.filename)[:LONGEST_TEXT]} {type(error).__name__}")
                 continue
             yield member.filename, raw

@@ -287,6 +287,19 @@ def _package_absent(scene: PredicateScene, path: AccessPath, name: str) -> Predi
     return PredicateAnswer(not there, f"the environment has {'the' if there else 'no'} package {name}")
 
 
+def _unused_by_vllm(scene: PredicateScene, path: AccessPath, versions: tuple[str, ...]) -> PredicateAnswer:
+    env = next((one for one in scene.rig.envs if one.name == path.instance.env), None)
+    row = next((row for row in env.packages if canonicalize_name(row.name) == "vllm"), None) if env else None
+    if row is None or not is_locked(row, scene.lock):
+        return PredicateAnswer(None, "vLLM's version is not known")
+    if path.instance.plugins:
+        return PredicateAnswer(None, "whether a plugin uses the code in question is not known")
+    own = parse_version("pep440", row.version)
+    if own is None or all(parse_version("pep440", one) != own for one in versions):
+        return PredicateAnswer(None, f"whether vLLM {row.version} uses the code in question was not read")
+    return PredicateAnswer(True, f"no package of vLLM {row.version} uses the code in question")
+
+
 def _code_absent(scene: PredicateScene, path: AccessPath, versions: tuple[str, ...]) -> PredicateAnswer:
     if not path.version:
         return PredicateAnswer(None, "the engine's version is not known")
@@ -309,6 +322,7 @@ PREDICATES: Mapping[str, Callable[[PredicateScene, AccessPath, Any], PredicateAn
     "python_keeps_asserts": _python_keeps_asserts,
     "package_absent": _package_absent,
     "code_absent": _code_absent,
+    "unused_by_vllm": _unused_by_vllm,
     "flag_is": _flag_is,
     "answers_completions": _answers_completions,
     "build_option_off": _build_option_off,

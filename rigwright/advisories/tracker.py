@@ -8,7 +8,7 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord, UnreadableExport
+from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord, UnreadableExport, note_unreadable
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.files import content
 from rigwright.problems import printable
@@ -35,7 +35,7 @@ def read_tracker(path: Path, packages: Iterable[tuple[str, str]]) -> AdvisoryExp
         packages: (`Debian:12` or `Debian:13`, source package) of each package in question.
 
     Raises:
-        UnreadableExport: it cannot be read, or is larger than LARGEST.
+        UnreadableExport: it cannot be read, is larger than LARGEST, or has too many unreadable entries.
     """
     if path.is_dir() or path.suffix != ".json":
         return None
@@ -49,20 +49,21 @@ def read_tracker(path: Path, packages: Iterable[tuple[str, str]]) -> AdvisoryExp
         raise UnreadableExport(f"cannot be read: {printable(str(error))[:200]}") from None
     if not is_tracker(data):
         return None
-    export = AdvisoryExport(str(path), as_of=made, ecosystems=set(RELEASES))
+    export = AdvisoryExport(str(path), as_of=made)
     wanted: dict[str, list[str]] = {}
     for ecosystem, source in sorted(set(packages)):
         if ecosystem in RELEASES:
             wanted.setdefault(source, []).append(ecosystem)
     for name, found in data.items():
         if not isinstance(found, dict):
-            export.unreadable.append(f"{printable(str(name))[:80]} is no table of CVEs")
+            note_unreadable(export, f"{printable(str(name))[:80]} is no table of CVEs")
             continue
         for cve, one in found.items():
             export.total += 1
             if not isinstance(one, dict) or not isinstance(one.get("releases"), dict):
-                export.unreadable.append(f"{printable(str(cve))[:80]} of {printable(name)[:80]} has no releases")
+                note_unreadable(export, f"{printable(str(cve))[:80]} of {printable(name)[:80]} has no releases")
                 continue
+            export.ecosystems.update(ecosystem for ecosystem, suite in RELEASES.items() if suite in one["releases"])
             for ecosystem in wanted.get(name, ()):
                 _take(export, ecosystem, name, cve, one)
     return export

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 
-from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
+from rigwright.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive, group_of
 from rigwright.debs.group import Group, group
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import RigEntry
@@ -16,7 +16,12 @@ from rigwright.supply.lock import Lock
 
 
 def containers_of(
-    entry: RigEntry, catalog: Catalog, lock: Lock, file: str, refuse: Callable[[str, str], None]
+    entry: RigEntry,
+    catalog: Catalog,
+    lock: Lock,
+    file: str,
+    refuse: Callable[[str, str], None],
+    known: ContainerTables,
 ) -> dict[str, Group]:
     """The locked packages that an entry's containers may need: the toolkit, and each system's Docker.
 
@@ -26,6 +31,7 @@ def containers_of(
         lock: What is locked.
         file: The inventory, for messages.
         refuse: Is told a key and what is wrong with it.
+        known: Which packages of each archive there are to install: apt installs all that a group has.
     """
     keys = entry.containers
     if keys is None:
@@ -46,9 +52,19 @@ def containers_of(
             )
         elif wrong := complaint(name, "deb", catalog.inputs, lock, file):
             refuse("containers", wrong)
+        elif one and (surplus := sorted(set(one.packages) - set(_archive(known, name).packages))):
+            refuse(
+                "containers",
+                f"{name} is locked with {', '.join(surplus)}, which the table of its archive does not install: run "
+                f"`rigwright lock {shlex.quote(file)}`",
+            )
         elif one:
             found[name] = one
     return found
+
+
+def _archive(known: ContainerTables, group_name: str) -> KnownArchive:
+    return known.toolkit if group_name == TOOLKIT else known.docker
 
 
 def refuse_uncontained(instances: Iterable[Instance], entry: RigEntry, refuse: Callable[[str, str], None]) -> None:

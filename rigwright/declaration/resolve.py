@@ -101,7 +101,7 @@ def parse(
         if wrong := complaint(group, "deb", catalog.inputs, lock, file):
             refuse("driver.managed", wrong)
     container_tables = containers.tables(Path(file).parent)
-    container_groups = containers_of(entry, catalog, lock, file, refuse)
+    container_groups = containers_of(entry, catalog, lock, file, refuse, container_tables)
     refuse_uncontained(instances, entry, refuse)
     engine_artefacts = {one.engine_name: one.artefacts for one in instances if one.env is None}
     # which version an environment will have, nobody knows while its lock is being made

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from rigwright import toml
 
 FILE = Path(__file__).resolve().parents[2] / "catalog/gateway/fields.toml"
-_BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns"}
+_BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns", "counts"}
 _MODEST = (
     "with counts of at most 2000, at most 10000 characters and at most 64 times * + ? or {m,n} when all counts are "
     "multiplied out, and without * or + on what may be empty"
@@ -40,6 +40,7 @@ class RequestRule(BaseModel):
         "regex",
         "patterns",
         "references",
+        "counts",
     ]
     at: tuple[str, ...]
     names: tuple[str, ...] = ()
@@ -76,6 +77,8 @@ class RequestRule(BaseModel):
             "schemes": f"must begin with {listed}",
             "regex": f"may be at most {self.most} bytes, {_MODEST}",
             "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, {_MODEST}",
+            "counts": f"may have minItems, maxItems and counts of the like of at most {self.most} each and "
+            f"{4 * self.most} together, and minLength and maxLength of at most 1000000",
             "references": "must not have a $ref that leads to itself without a property or an item in between, and a "
             "schema that is a text must be JSON",
         }[self.kind]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.found_files import FoundFile
-from rigwright.gateway.key_version import ID, KeyVersion
+from rigwright.gateway.key_version import ID, HostVersion, KeyVersion
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant, word
 from rigwright.render import render
@@ -186,9 +186,15 @@ def bring(path: str, wanted: str, version: KeyVersion | None = None) -> str:
     return render("gateway/bring.sh.j2", path=path, wanted=wanted, replaceable=render_replaceable(version))
 
 
-def render_replaceable(version: KeyVersion | None) -> str:
-    """Versions on a host that keys of this one replace, for templates/gateway/version.sh.j2."""
-    return f" none {version.id} {' '.join(version.before)} " if version else ""
+def render_replaceable(version: KeyVersion | None, replaced: HostVersion | None = None) -> str:
+    """Versions on a host that keys of this one replace, for templates/gateway/version.sh.j2.
+
+    Args:
+        version: Of the keys.
+        replaced: Another one, which this host alone has reported, and which is to be replaced there.
+    """
+    also = (replaced.id,) if replaced else ()
+    return f" {' '.join(('none', version.id, *version.before, *also))} " if version else ""
 
 
 def give_keys(wanted: str) -> str:

@@ -149,7 +149,9 @@ BROUGHT: channel.Schema = {
 """What templates/gateway/bringing.sh.j2 tells."""
 
 
-def bringing(rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: int) -> str:
+def bringing(
+    rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: int, replaced: HostVersion | None = None
+) -> str:
     """What takes a host's deploy lock, and does what `bring` and `give_keys` do.
 
     Args:
@@ -158,13 +160,14 @@ def bringing(rig: Rig, wanted: str, version: KeyVersion, holder: str, patience: 
         version: The version of these keys.
         holder: What is written down as the lease's holder, without a newline.
         patience: Seconds to wait for another holder.
+        replaced: The host's own version, which these keys replace though they were not made from it.
     """
     return render(
         "gateway/bringing.sh.j2",
         locks=LOCKS,
         holder=holder,
         patience=patience,
-        replaceable=render_replaceable(version),
+        replaceable=render_replaceable(version, replaced),
         folder=rig.credentials,
         path=keys_path(rig),
         wanted=wanted,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -76,10 +76,13 @@ def version_for(version: KeyVersion | None, content: str) -> KeyVersion:
     return _make(version.serial + 1, (*version.before, version.id), content)
 
 
-def version_over(version: KeyVersion, content: str, replaced: Sequence[HostVersion]) -> KeyVersion:
-    """A version that replaces others which it was not made from."""
-    serial = max(version.serial, *(one.serial for one in replaced))
-    return _make(serial + 1, (*version.before, *(one.id for one in replaced), version.id), content)
+def next_version(version: KeyVersion, content: str) -> KeyVersion:
+    """The version after one, of the same keys: no version that another controller made from that one has it.
+
+    Identifiers that a host reports are no part of it: in a file's history they would have every other host with such
+    a version take these keys, though nothing was named that they do there.
+    """
+    return _make(version.serial + 1, (*version.before, version.id), content)
 
 
 def _make(serial: int, before: tuple[str, ...], content: str) -> KeyVersion:

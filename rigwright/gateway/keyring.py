@@ -11,7 +11,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
 from rigwright.file_lock import file_lock
-from rigwright.gateway.key_version import HostVersion, KeyVersion, version_for, version_over
+from rigwright.gateway.key_version import KeyVersion, next_version, version_for
 from rigwright.problems import Frozen, Invalid, Problem
 from rigwright.toml import parse
 from rigwright.types import Day, Name, Sha256
@@ -155,13 +155,13 @@ def describe_failure(file: Path, error: OSError) -> str:
     return f"{place}: {error.strerror}"
 
 
-def write_version(path: Path, doing: str, replaced: Sequence[HostVersion] = ()) -> Keyring:
+def write_version(path: Path, doing: str, *, advance: bool = False) -> Keyring:
     """Write the version of the keys into their file where that does not name it, as after an edit by hand.
 
     Args:
         path: The keys file; where there is none, none is written.
         doing: As in `lock_file`.
-        replaced: Versions on hosts, not those of this file, that the keys replace.
+        advance: Make the keys their file's next version, as they replace some that were not made from it.
 
     Raises:
         Invalid: the file is refused.
@@ -169,12 +169,12 @@ def write_version(path: Path, doing: str, replaced: Sequence[HostVersion] = ()) 
         OSError: it cannot be written.
     """
     found = read_file(path)
-    if not replaced and (found.version == found.current_version or not path.exists()):
+    if not advance and (found.version == found.current_version or not path.exists()):
         return found.model_copy(update={"version": found.current_version})
     with lock_file(path, doing):
         found = load(path)
-        if replaced:
-            found = found.model_copy(update={"version": version_over(found.current_version, _content(found), replaced)})
+        if advance:
+            found = found.model_copy(update={"version": next_version(found.current_version, _content(found))})
         dump(path, found)
     return found
 

@@ -14,7 +14,7 @@ from rigwright.engines.kind import Installation
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.reservations import reserved_addresses, split_place
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
-from rigwright.host.basics import Listener
+from rigwright.host.basics import ANY, Listener
 from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts, lacking
 from rigwright.host.noted import shared_memory
@@ -284,11 +284,15 @@ def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
 
 def _at_reserved(rig: Rig, facts: HostFacts) -> Iterator[tuple[str, Listener]]:
     """Processes of others at addresses that are reserved beside the gateway's listeners."""
-    for place in reserved_addresses(rig):
-        address, port = split_place(place)
-        yield from (
-            (place, one) for one in facts.listeners if one.port == port and one.blocks(address) and not _ours(one)
-        )
+    others = [one for one in facts.listeners if not _ours(one)]
+    for reserved in reserved_addresses(rig):
+        for one in others:
+            if reserved.is_taken_by(one, facts.addresses):
+                yield _place(one.address if reserved.held and one.address != ANY else reserved.address, one.port), one
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:

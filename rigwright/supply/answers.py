@@ -55,6 +55,8 @@ def _many_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
             return f"is locked with sources {_shown(row.sources)}, not {_shown(wanted.sources_of(row.path))}"
         if row.selection != wanted.selection:
             return "is locked with a different version, or different include and exclude patterns"
+        if not wanted.selects(row.path):
+            return f"is locked with {row.path}, which its include and exclude patterns do not select"
     exact = wanted.version if not wanted.repository or re.fullmatch("[0-9a-f]{40}", wanted.version or "") else None
     if exact and (others := {row.version for row in rows} - {exact}):
         return f"is locked with version {min(others)}, not {exact}"
@@ -110,4 +112,5 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
         return unknown(called.get(kind, f"locked {kind}"), name, names)
     if others := {row.kind for row in rows} - ({kind, "key"} if kind == "deb" else {kind}):
         return f"the lock's {name} is a {min(others)}, not a {kind}"
-    return ""
+    # without an input, too: the manifest is the image
+    return f"{name} {wrong}" if kind == "image" and (wrong := images.blob_mismatch(rows)) else ""

@@ -214,6 +214,11 @@ def mismatch(wanted: Input, found: Sequence[Artefact]) -> str:
             return f"is locked with version {row.version}, not {wanted.version}"
         if row.sources != wanted.sources:
             return f"is locked with sources {', '.join(row.sources)}, not {', '.join(wanted.sources)}"
+    return blob_mismatch(found)
+
+
+def blob_mismatch(found: Sequence[Artefact]) -> str:
+    """What is wrong with the rows of an image beside its manifest: "" where they are what it lists, and no others."""
     whole = [row for row in found if row.name == MANIFEST]
     try:
         configuration, layers = parts(str(whole[0].text).encode()) if len(whole) == 1 else (None, ())

@@ -3,8 +3,9 @@
     supervisor.py UNIT MOST_KIB LEAST_FREE_KIB LOG_BYTES FOLDER... -- COMMAND...
 
 COMMAND is the systemd-run that starts UNIT and waits for it. What the step prints is passed on up to LOG_BYTES; the
-rest is dropped. The step is ended as soon as FOLDERs and its own /tmp and /var/tmp take more than MOST_KIB, or their
-file systems have less than LEAST_FREE_KIB, or few files, left. A limit that ended the step is the last line of output.
+rest is dropped. The step is ended as soon as FOLDERs and its own /tmp and /var/tmp take more than MOST_KIB, files that
+it has removed and still has open among them, or their file systems have less than LEAST_FREE_KIB, or few files, left. A
+limit that ended the step is the last line of output.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
@@ -27,6 +28,7 @@ SHARE = 20  # such a look takes at most one part in so many of the time
 PATIENCE = 60.0  # seconds for one look: with more files than that, the step has more than a build leaves
 FILES = 10_000  # that a file system has to have left
 PIECE = 1 << 16
+CGROUPS = "/sys/fs/cgroup"
 # Where systemd's private ones lie. The job has its own in place of them; process 1 sees the host's.
 TEMPORARY = ("/proc/1/root/tmp", "/proc/1/root/var/tmp")
 CAUSES = {
@@ -34,6 +36,10 @@ CAUSES = {
     "oom-kill": "it needed more memory than its unit may have (MemoryMax), or than the host has: free memory, or stop "
     "other services for the time of the build",
 }
+
+
+class Uncountable(Exception):
+    """There are more files than can be looked at in PATIENCE."""
 
 
 def temporary_folders(unit: str) -> list[str]:
@@ -67,7 +73,46 @@ def shortage(folders: Sequence[str], least_kib: int) -> str:
     return ""
 
 
-def excess(folders: Sequence[str], most_kib: int) -> str:
+def processes_of(unit: str) -> list[str]:
+    """Numbers of a unit's processes; none where it does not run, or the host has no cgroups."""
+    asked = ["systemctl", "show", "--property=ControlGroup", "--value", unit]
+    group = subprocess.run(asked, stdout=-1, stderr=-3, text=True).stdout.strip()
+    found: list[str] = []
+    for listed in Path(f"{CGROUPS}{group}").rglob("cgroup.procs") if group else ():
+        with suppress(OSError):
+            found += listed.read_text().split()
+    return found
+
+
+def open_files(processes: Iterable[str]) -> Iterator[os.stat_result]:
+    """What processes have open or mapped, once for each time."""
+    for process in processes:
+        for kind in ("fd", "map_files"):
+            with suppress(OSError):
+                for one in Path(f"/proc/{process}/{kind}").iterdir():
+                    with suppress(OSError):
+                        yield one.stat()
+
+
+def unlinked_kib(processes: Iterable[str], folders: Iterable[str]) -> int:
+    """KiB of files on the folders' file systems that processes have open, or mapped, and that no folder names.
+
+    Raises:
+        Uncountable: they have more files open than can be looked at in PATIENCE.
+    """
+    devices, sizes, until = set(), {}, time.monotonic() + PATIENCE
+    for folder in folders:
+        with suppress(OSError):
+            devices.add(Path(folder).stat().st_dev)
+    for there in open_files(processes):
+        if time.monotonic() > until:
+            raise Uncountable
+        if stat.S_ISREG(there.st_mode) and not there.st_nlink and there.st_dev in devices:
+            sizes[there.st_dev, there.st_ino] = there.st_blocks
+    return sum(sizes.values()) // 2
+
+
+def excess(folders: Sequence[str], most_kib: int, unit: str) -> str:
     """Why the step has to end for what it has written; empty where it has not."""
     try:
         done = subprocess.run(
@@ -77,9 +122,9 @@ def excess(folders: Sequence[str], most_kib: int) -> str:
             timeout=PATIENCE,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
         )
-    except subprocess.TimeoutExpired:
+        used = int(done.stdout.split()[-2]) + unlinked_kib(processes_of(unit), folders)
+    except (subprocess.TimeoutExpired, Uncountable):
         return "it has written more files than can be counted in a minute"
-    used = int(done.stdout.split()[-2])
     return f"it has written {used >> 10} MiB, and may write {most_kib >> 10}" if used > most_kib else ""
 
 
@@ -124,7 +169,7 @@ def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_byte
             looked, places = now, [*folders, *temporary_folders(unit)]
             why = shortage(places, least_kib)
             if not why and now > measured:
-                why = excess(places, most_kib)
+                why = excess(places, most_kib, unit)
                 measured = time.monotonic() + max(MEASURE, SHARE * (time.monotonic() - now))
             if why:
                 end(unit)

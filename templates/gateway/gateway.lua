@@ -187,9 +187,19 @@ function gateway.serve()
   return place(request)
 end
 
--- After an instance has given no answer at all: another one, once.
+-- Whether an instance did not get the request: nginx has "-" for the time to connect of a connection that did not come
+-- about, last in a list with those of the router.
+local function is_unsent(times)
+  return times ~= nil and times:match("[^ ,:]+$") == "-"
+end
+
+-- After an instance has given no answer at all: another one, once, if the request did not reach it, or if it is being
+-- stopped. A request that broke one instance would break the next one.
 function gateway.again()
   local request = requests.current()
+  if not is_unsent(ngx.var.upstream_connect_time) and not counts.leaving(request.seat) then
+    return later(request, 503, "the instance ended before it answered, and the request was not sent to another", LATER)
+  end
   counts.give(request, "instance " .. request.instance)
   counts.give(request, "seat " .. request.seat)
   counts.count("retries " .. request.instance)

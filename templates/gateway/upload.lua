@@ -12,6 +12,9 @@ local upload = {}
 -- bodies together that wait in files, which are memory too, of the gigabyte that the unit may take. The file system of
 -- these files has 64 MiB more, for what comes between two looks, and never takes more than it has.
 local BUFFER, MOST_BODIES = 65536, 402653184
+-- Bytes of all such buffers together. Two processes with 4096 connections each would have 512 MiB of them, beside 264 MiB
+-- of headers and the files above, and the unit may take 1 GiB.
+local MOST_BUFFERS = 201326592
 upload.MOST_BODY = 67108864
 -- Bytes of the bodies of one caller: two of the largest. So a caller can keep neither others' from being taken nor, for
 -- long, from being read, for which they wait in turn.
@@ -33,8 +36,12 @@ function upload.problem(all, mine, came)
   if all > MOST_BODIES then return 503, "too many large requests are under way" end
 end
 
--- Hold that many bytes; what is wrong with them.
-local function hold(request, share, came)
+-- Hold that many bytes; what is wrong with them. The first ones of each body are held apart: large bodies leave their
+-- room to small ones.
+function upload.hold(request, share, came)
+  if counts.hold(request, "buffers", math.min(came, BUFFER)) > MOST_BUFFERS then
+    return 503, "too many requests are under way"
+  end
   if came <= BUFFER then return end
   return upload.problem(counts.hold(request, "bodies", came), counts.hold(request, share, came), came)
 end
@@ -77,14 +84,14 @@ function upload.receive(request)
       -- nginx has refused it meanwhile, and what runs here must neither go on nor end
       while request.refused do request.arrival:wait(FOREVER) end
       local came = tonumber(var.request_length) - head
-      local status, message = hold(request, share, came)
+      local status, message = upload.hold(request, share, came)
       if not status and rate.is_slow(pace, clock.now(), came) then status, message = 408, "the body came too slowly" end
       if status then return refuse(request, share, status, message) end
       pause, before = came - before > FAST and PAUSE or math.min(2 * pause, LONG_PAUSE), came
     end
   end
   ngx.thread.wait(reader)
-  local status, message = hold(request, share, tonumber(var.request_length) - head)
+  local status, message = upload.hold(request, share, tonumber(var.request_length) - head)
   if status then return refuse(request, share, status, message) end
 end
 

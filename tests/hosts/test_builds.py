@@ -187,6 +187,13 @@ def test_a_source_that_never_ends_nor_stops_writing_is_ended_and_the_limit_is_na
     does = "n=0; while n=$((n + 1)); do head -c 30000000 /dev/zero > /var/tmp/$n; sleep 0.2; done"
     run = evil.deploy(does, small)
     assert (run.status, "compile.service was ended: it has written" in run.said) == (1, True), run.said
+    # files that it has removed and still has open take room, too
+    does = (
+        'cd /var/tmp; for n in 3 4 5 6 7 8; do eval "exec $n> $n"; rm $n; eval "head -c 15000000 /dev/zero >&$n"; done'
+        "; exec sleep 600"
+    )
+    run = evil.deploy(does, small)
+    assert (run.status, "compile.service was ended: it has written" in run.said) == (1, True), run.said
     assert evil.installed() == []
     assert host.run("ls -d /var/tmp/systemd-private-*-rw-job-* 2> /dev/null || true") == ""
     assert host.run("systemctl list-units --all --plain --no-legend 'rw-job-*-compile.service'") == ""

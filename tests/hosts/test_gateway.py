@@ -100,6 +100,15 @@ def test_no_local_user_gets_the_other_family_of_its_ports_nor_keeps_deploys_away
         # refused at once, so that a client goes on to another address of the same name
         assert host.run(f"curl --silent 'http://[::1]:{port}' || echo $?").strip() == "7"
     units = "'rigwright_reserved-*'"
+    # beside a listener of the same family each other address is kept by itself, in the sandbox of the unit
+    host.run(
+        f"systemctl cat {units} | sed '/ExecStartPost/d; s/reserve.py .*/reserve.py [::]:9000-[::1]/'"
+        " > /run/systemd/system/each.service; systemctl daemon-reload; systemctl start each"
+    )
+    tried = f"{nobody} python3 /var/tmp/twin.py :: 9000 2>&1 || true"
+    until(lambda: "Address already in use" in host.run(tried), "each address is kept")
+    assert host.run(f"{nobody} python3 /var/tmp/twin.py ::1 9000 2>&1 || true") == ""
+    host.run("systemctl stop each; rm /run/systemd/system/each.service; systemctl daemon-reload")
     host.run(
         f"systemctl stop {units}; systemd-run -q --uid=nobody --unit=twin python3 /var/tmp/twin.py :: {LAN} stay; "
         f"until ss -Hltn 'sport = :{LAN}' | grep -F '[::]'; do sleep 0.1; done"

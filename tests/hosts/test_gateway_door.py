@@ -126,6 +126,7 @@ OLDER = (
     *("nothing_hostile_reaches_an_engine", "what_an_honest_client_may_say_is_taken_once"),
     *("requests_one_behind_another_are_answered_in_turn", "words_come_as_they_are_said", "tls_is_of_this_time"),
     *("a_body_is_passed_on_to_the_byte", "an_engine_that_dies_ends_its_streams_alone", "a_reload_loses_no_stream"),
+    *("a_request_that_ends_an_engine_reaches_no_other", "a_socket_that_nobody_listens_on_costs_no_request"),
     *("a_listener_with_keys_wants_one", "a_key_has_its_streams_and_no_more", "nobody_names_himself"),
     *("one_that_leaves_gets_nothing_new_and_goes_on_with_what_it_has", "the_log_says_what_the_answer_says"),
     *("metrics_are_for_those_who_are_declared", "nobody_gets_a_tunnel", "no_lua_is_compiled_as_it_runs"),

@@ -32,6 +32,7 @@ ngx = {
   end },
   shared = { rigwright = {
     get = function(_, name) return kept[name] end,
+    set = function(_, name, value) kept[name] = value end,
     incr = function(_, name, by, first) kept[name] = (kept[name] or first) + by return kept[name] end,
   } },
   worker = { pid = function() return 7 end },

@@ -85,6 +85,7 @@ def _wrong(rule: RequestRule) -> JsonValue:
         "schemes": "file:///etc/passwd",
         "regex": BOMB,
         "references": {"$defs": {"a": {"$ref": "#/$defs/a"}}},
+        "counts": {"items": [{"properties": {"a": {"maxItems": 10**9}}}]},
         "patterns": {"items": [{"properties": {"a": {"pattern": BOMB}}}]},
     }
     return values[rule.kind]

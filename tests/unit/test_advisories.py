@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -15,7 +16,7 @@ from rigwright.advisories import gateway_fields, predicates
 from rigwright.advisories.assessment import Assessment, DataSource, assess
 from rigwright.advisories.bindings import AdvisoryKeys, BulletinKeys, MaintainedData, PredicateKeys, load_maintained
 from rigwright.advisories.components import Component, collect_components, collect_host_components, parse_packages
-from rigwright.advisories.osv import AdvisoryExport, AffectedPackage, OsvRecord
+from rigwright.advisories.osv import EXPORT_FROM, AdvisoryExport, AffectedPackage, OsvRecord
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
@@ -160,6 +161,10 @@ def says(
         ({"package_absent": "no-such-package"}, same, True),
         ({"package_absent": "vllm"}, same, False),
         ({"package_absent": "no-such-package"}, without_lock, None),
+        ({"unused_by_vllm": ("0.21.0",)}, same, True),
+        ({"unused_by_vllm": ("0.20.2", "0.21.1")}, same, None),
+        ({"unused_by_vllm": ("0.21.0",)}, without_lock, None),
+        ({"unused_by_vllm": ("0.21.0",)}, lambda scene: with_instance(scene, plugins=(SimpleNamespace(),)), None),
         ({"code_absent": ("0.21.0",)}, same, True),
         ({"code_absent": ("0.20.2",)}, same, None),
         ({"answers_completions": True}, same, True),
@@ -299,7 +304,7 @@ def test_an_advisory_of_a_component_that_no_instance_runs_is_unknown(scene: Pred
 
 def exported(package: AffectedPackage, identifier: str = "X-1", aliases: tuple[str, ...] = ()) -> AdvisoryExport:
     found = OsvRecord(identifier, aliases, "s", "https://example.org", (package,))
-    return AdvisoryExport("db.zip", date(2026, 11, 1), [found], {package.ecosystem}, 1)
+    return AdvisoryExport("db.zip", date(2026, 11, 1), [found], Counter({package.ecosystem: EXPORT_FROM}), EXPORT_FROM)
 
 
 BEFORE_9 = (VersionRange((Event("introduced", "0"), Event("fixed", "9"))),)
@@ -327,12 +332,18 @@ def test_without_an_export_packages_are_a_gap_never_none(scene: PredicateScene) 
     assert not [one for one in covered.gaps if "no export of PyPI" in one.why]
     debian = exported(AffectedPackage("Debian:12", "openssl"))
     assert [one for one in assessed(scene, debian, data=DATA).gaps if "no export of PyPI" in one.why]
-    single = replace_complete(exported(AffectedPackage("PyPI", "nothing-of-ours")))
-    assert [one for one in assessed(scene, single, data=DATA).gaps if "no export of PyPI" in one.why]
+    # records that somebody collected are no export
+    few = exported(AffectedPackage("PyPI", "nothing-of-ours"))
+    few.ecosystems["PyPI"] = EXPORT_FROM - 1
+    assert [one for one in assessed(scene, few, data=DATA).gaps if "no export of PyPI" in one.why]
 
 
-def replace_complete(export: AdvisoryExport) -> AdvisoryExport:
-    return replace(export, complete=False)
+def test_an_unreadable_record_is_a_gap(scene: PredicateScene) -> None:
+    export = exported(AffectedPackage("PyPI", "nothing-of-ours"))
+    export.unreadable += ["X-2 is no JSON", "X-3 is no JSON"]
+    assert [one.why for one in assessed(scene, export, data=DATA).gaps if one.what == "2 unreadable records"] == [
+        "in db.zip"
+    ]
 
 
 def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, PredicateScene]) -> None:
@@ -347,6 +358,11 @@ def test_the_shipped_data_on_the_shipped_fleet(fleet: dict[str, PredicateScene])
     assert text["PYSEC-2026-4199"] == "open"
     assert text["GHSA-5r3c-5x4v-8gjh"] == "unknown"
     assert "GHSA-v97p-wpxp-px84" not in text
+    # wheels whose faulty part nothing calls, or no client of a model without images reaches
+    for closed in ("PYSEC-2026-248", "PYSEC-2026-4369", "PYSEC-2026-4371", "CVE-2026-59200", "CVE-2026-55798"):
+        assert text[closed] == "closed", closed
+    assert (text["CVE-2026-59199"], text["CVE-2026-105922"], text["CVE-2026-105775"]) == ("closed",) * 3
+    assert "CVE-2026-44223" not in text
     # two cards with a model that sees images
     assert states("rig3090-two")["CVE-2026-116179"] == "open"
     solo = states("rig5090solo")

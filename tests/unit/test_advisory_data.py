@@ -60,8 +60,22 @@ def test_every_form_of_an_export_is_read(tmp_path: Path, form: str) -> None:
     assert [one.id for one in export.records] == ["X-1"]
     assert (export.as_of, export.unreadable) == (date(2026, 11, 1), [])
     assert export.total == (1 if form == "json" else 2)
-    # one record is no proof that there are no others
-    assert export.complete == (form != "json")
+    # a few records are no proof that there are no others, in whatever form
+    assert export.ecosystems == {"PyPI": export.total}
+    assert export.covered == frozenset()
+
+
+def test_an_export_covers_ecosystems_of_which_it_has_many_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(osv, "EXPORT_FROM", 3)
+    rows = [record(f"X-{number}") for number in range(3)]
+    # an advisory of one ecosystem names a package of another one, too
+    rows[0]["affected"] += record("X", "torch.js", "npm")["affected"]
+    rows += [record(f"N-{number}", "torch.js", "npm") for number in range(1)]
+    path = tmp_path / "db.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert read_export(path, TORCH).covered == {"PyPI"}
 
 
 def test_unreadable_records_are_counted_and_hide_no_others(tmp_path: Path) -> None:
@@ -229,6 +243,19 @@ def test_states_of_debians_tracker(tmp_path: Path, state: object, expected: bool
     assert package.ecosystem == "Debian:12"
     assert is_affected("dpkg", "3.0.17-1~deb12u2", package.ranges) is (expected if expected is not False else True)
     assert is_affected("dpkg", "3.0.17-1", package.ranges) is expected
+
+
+def test_debians_tracker_covers_a_release_by_its_number_of_entries_and_has_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tracker(tmp_path, bookworm={"status": "open"})
+    read = read_tracker(path, {("Debian:12", "openssl")})
+    assert read is not None and read.covered == frozenset()
+    monkeypatch.setattr(osv, "EXPORT_FROM", 1)
+    assert read.covered == {"Debian:12"}
+    monkeypatch.setattr(osv, "MOST_UNREADABLE", 1)
+    with pytest.raises(UnreadableExport, match="more than 1 unreadable"):
+        read_tracker(path, set())
 
 
 def test_a_version_that_was_never_affected_has_no_record(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from checks import advisories as counting
 from checks.report import Reporter
 from cli import advisories as verb
 from cli import main
+from rigwright.advisories import osv
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files
 from rigwright.inventory import ROOT
@@ -84,7 +85,10 @@ def test_what_fails(open_: int, unknown: int, gaps: tuple[str, ...], status: tup
     assert not verb.is_failing(made, None)
 
 
-def test_an_export_is_searched_and_its_unreadable_records_are_named(export: Path) -> None:
+def test_an_export_is_searched_and_its_unreadable_records_are_named(
+    export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(osv, "EXPORT_FROM", 1)
     done = run_verb("--limit", "rig3090", "--db", export)
     assert done.exit_code == 0, done.output
     assert "PYSEC-2026-1  PyPI:torch 2.11.0" in done.stdout

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,45 @@ def test_a_deliberate_replacement_names_what_it_does_and_lasts(
     assert admits(box1, alice)
 
 
+def test_a_replacement_on_one_host_makes_no_other_host_take_the_keys(
+    controllers: Controllers, alice: str, hosts: dict[str, GatewayHost], tmp_path: Path
+) -> None:
+    b = controllers("b")
+    # box2 tells the version of box1, with the keys of this controller, so that nothing seems to return
+    version = keyring.load(keys_file(tmp_path, "a")).current_version
+    content = keyring._content(keyring.load(keys_file(tmp_path, "b")))[:-1]
+    lying = hosts["box2"].credentials / "gateway-keys.json"
+    lying.write_text(f'{content},"version":{{"serial":{version.serial},"id":"{version.id}"}}}}\n')
+    away = hosts.pop("box1")
+    done = b("bring", "--replace-newer")
+    assert (done.exit_code, "would return" in done.stderr) == (0, False)
+    hosts["box1"] = away
+    for words in (["bring"], ["make", "carol", "--no-hosts"], ["bring"]):
+        done = b(*words)
+        assert (done.exit_code, admits(away, alice)) == ("--no-hosts" not in words, False), done.stderr
+    assert "2 keys would return: alice, carol" in done.stderr
+    # asked itself, it takes them
+    assert b("bring", "--replace-newer").exit_code == 0
+    assert admits(away, alice)
+
+
+def test_keys_that_come_to_a_host_after_it_was_asked_are_not_replaced(
+    controllers: Controllers, alice: str, box1: GatewayHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect = keys_there._collect_diverged
+
+    def overtaken(ring: keyring.Keyring, reach: keys_there.Reach) -> object:
+        found = collect(ring, reach)
+        path = box1.credentials / "gateway-keys.json"
+        path.write_text(path.read_text().replace(keyring.load(keys_file(tmp_path, "a")).current_version.id, "f" * 16))
+        return found
+
+    monkeypatch.setattr(keys_there, "_collect_diverged", overtaken)
+    done = controllers("b")("bring", "--replace-newer")
+    assert (done.exit_code, admits(box1, alice)) == (1, False)
+    assert "box1: the keys were not updated" in done.stderr
+
+
 def test_a_key_is_revoked_on_hosts_that_take_it_whatever_another_one_says(
     controllers: Controllers, hosts: dict[str, GatewayHost], tmp_path: Path
 ) -> None:
@@ -181,11 +221,11 @@ def test_a_run_whose_keys_were_overtaken_by_another_of_its_machine_sends_those(
     sent = keys_there._send_keys
     later: list[str] = []
 
-    def overtaken(box: object, ring: keyring.Keyring) -> object:
+    def overtaken(*args: Any, **kwargs: Any) -> object:
         if not later:
             later.append("bob")
             assert a("make", "bob").exit_code == 0
-        return sent(box, ring)  # type: ignore[arg-type]
+        return sent(*args, **kwargs)
 
     monkeypatch.setattr(keys_there, "_send_keys", overtaken)
     done = a("make", "carol")

@@ -69,6 +69,13 @@ def test_a_toolkit_that_is_locked_in_another_version_is_refused(locked: Box) -> 
     assert "box.containers: container-toolkit is locked with version 1.20.0, not 1.20.1" in line
 
 
+def test_a_row_that_the_table_of_its_archive_does_not_install_is_refused(box: Box) -> None:
+    rows = "".join(ROW.format(name=name, sha256=str(at) * 64) for at, name in enumerate((*FOUR, "telnetd")))
+    box.write("locks/box.lock.toml", LOCK.replace("artefacts = 2", "artefacts = 7") + rows)
+    (line,) = box.refusal(**DOCKER, allow=["locks.container-toolkit"])
+    assert "box.containers: container-toolkit is locked with telnetd, which the table of its archive does not" in line
+
+
 @pytest.mark.parametrize(
     ("containers", "said"),
     [

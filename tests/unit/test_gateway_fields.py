@@ -142,6 +142,8 @@ def test_rules_are_complete_and_of_known_kinds() -> None:
     for limit in (f"{fields.MOST_OPTIONAL} times", f"{fields.MOST_COPIES} characters", f"most {fields.MOST_TIMES},"):
         assert limit in RULES["regex"].demand
     assert f"{fields.PATTERNS * RULES['patterns'].most} together" in RULES["patterns"].demand
+    counts = RULES["schema_counts"]
+    assert f"{fields.PATTERNS * counts.most} together" in counts.demand and f"most {fields.LONGEST}" in counts.demand
     source = re.compile(r"(CVE-\d{4}-\d+|PYSEC-\d{4}-\d+|GHSA(-[a-z0-9]{4}){3}|protocol|schema|measured|https://\S+)")
     for rule in request_rules():
         assert all(source.fullmatch(one) for one in rule.source), rule.name
@@ -315,6 +317,28 @@ def test_patterns_are_found_wherever_a_schema_has_them(strict: Model) -> None:
         assert refused is not None and refused.param == "tools"
     named = {"properties": {"pattern": {"type": "string"}}}
     assert refusal(strict, json.dumps({"model": "m", "tools": [{"parameters": named}]}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [
+        ({"maxItems": 10_000, "items": {"minItems": 10_000, "maxLength": 10**6}}, True),
+        ({"maxItems": 10_001}, False),
+        ({"maxItems": 1e400}, False),
+        ({"prefixItems": [{"minItems": 10**9}]}, False),
+        ({"minLength": 10**6 + 1}, False),
+        ({"anyOf": [{"maxItems": 10_000}] * 4}, True),
+        ({"anyOf": [{"maxItems": 10_000}] * 5}, False),
+        ({"anyOf": [{"maxItems": -(10**9)}, *[{"maxItems": 10_000}] * 5]}, False),
+        # properties of such a name
+        ({"properties": {"maxItems": {"type": "integer", "maximum": 10**9}}}, True),
+    ],
+)
+def test_counts_of_a_schema_are_small_each_and_together(strict: Model, schema: object, passes: bool) -> None:
+    sent = json.dumps({"model": "m", "tools": [{"parameters": schema}]}).replace("Infinity", "1e400").encode()
+    assert (refusal(strict, sent) is None) is passes
+    text = json.dumps({"model": "m", "guided_json": json.dumps(schema).replace("Infinity", "1e400")}).encode()
+    assert (refusal(strict, text) is None) is passes
 
 
 def test_where_the_gateway_salts_clients_do_not(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway import authority, given, keyring, pairs
+from rigwright.gateway import authority, given, host_keys, keyring, pairs
 from rigwright.gateway.given import GATEWAY, GATEWAY_UNIT, ROUTER, ROUTER_UNIT
 from rigwright.gateway.key_version import HostVersion
 from rigwright.gateway.keyring import Key, Keyring
@@ -166,9 +166,18 @@ def test_without_the_file_of_keys_nobody_loses_his(
     lying.write_text(KEYS)
     noted(host, keyring.digest(KEYS))
     file.touch()
-    keyring.write_version(file, "test", [HostVersion(1, RING.current_version.id)])
-    carry_out(host, gateway.keys, file=str(file))
+    emptied = keyring.keys_json(keyring.write_version(file, "test", advance=True))
+    replaced = host_keys.bringing(
+        host.rig,
+        keyring.digest(emptied),
+        keyring.load(file).current_version,
+        "{}",
+        1,
+        HostVersion(1, RING.current_version.id),
+    )
+    assert host.sh(replaced, emptied).returncode == 0
     assert json.loads(lying.read_text())["keys"] == []
+    assert carry_out(host, gateway.keys, file=str(file)) == []
 
 
 def test_a_file_that_is_refused_ends_the_run_of_its_host(

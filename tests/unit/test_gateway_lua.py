@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,33 @@ def test_a_page_of_nginxs_own_becomes_an_error(lua: NginxLua, status: int, kind:
     # what else nginx has of the page
     lua.require("answers").page()
     assert (lua.ngx.arg[1], lua.ngx.arg[2]) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("times", "leaving", "repeated"),
+    [
+        # the router's, and then the instance's
+        ("0.000 : -", False, True),
+        ("0.000, 0.001 : -", False, True),
+        ("0.000 : 0.000", False, False),
+        ("- : 0.012", False, False),
+        (None, False, False),
+        ("0.000 : 0.000", True, True),
+    ],
+)
+def test_a_request_goes_to_another_instance_if_the_first_did_not_get_it(
+    lua: NginxLua, times: str | None, leaving: bool, repeated: bool
+) -> None:
+    lua.ngx.var.connection, lua.ngx.var.upstream_connect_time = "1", times
+    request = lua.require("requests").begin()
+    request.model, request.instance, request.seat, request.sticky = "tiny", "one", "one", ""
+    lua.require("settings").models = lua.table({"tiny": lua.table({"instances": lua.table([])})})
+    if leaving:
+        lua.require("counts").set("leaving one", True)
+    lua.require("gateway").again()
+    message = json.loads(lua.ngx.printed)["error"]["message"]
+    assert lua.ngx.status == 503
+    assert ("was not sent to another" in message) is not repeated, message
 
 
 CLIENTS = (
@@ -161,6 +189,26 @@ def test_a_request_holds_what_has_come_and_gives_it_back(lua: NginxLua) -> None:
     counts.give(second, "bodies")
     counts.give(second)
     assert counts.get("bodies") == 0
+
+
+def test_buffers_of_small_bodies_have_a_bound_of_their_own(lua: NginxLua) -> None:
+    upload, counts, mib = lua.require("upload"), lua.require("counts"), 1 << 20
+
+    def request(number: int) -> Any:
+        lua.ngx.var.connection = str(number)
+        return lua.require("requests").begin()
+
+    # as many as fit, then one byte more
+    held = [request(number) for number in range(192 * 16)]
+    assert {upload.hold(one, "bodies of", 64 << 10) for one in held} == {None}
+    assert upload.hold(request(9999), "bodies of", 1)[0] == 503
+    counts.give(held[0])
+    assert upload.hold(request(9999), "bodies of", 1) is None
+    # of a large body the buffer counts, and all of it as a body
+    for one in held[1:]:
+        counts.give(one)
+    assert upload.hold(held[1], "bodies of", 10 * mib) is None
+    assert (counts.get("buffers"), counts.get("bodies")) == ((64 << 10) + 2, 10 * mib)
 
 
 def test_metrics_are_refused_without_a_line_of_nginxs(lua: NginxLua) -> None:

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rigwright.gateway import reservations
-from rigwright.gateway.reservations import UNIT, counterparts, split_place, unit_name
+from rigwright.gateway.reservations import UNIT, Reservation, counterparts, split_place, unit_name
+from rigwright.host.basics import Listener
 from roles.gateway.host import reserve
 
 
@@ -21,29 +23,63 @@ from roles.gateway.host import reserve
     ("places", "reserved"),
     [
         (["0.0.0.0:8001"], ["[::]:8001"]),
-        (["127.0.0.1:8001"], ["[::1]:8001"]),
-        (["127.0.0.5:8001", "127.0.0.1:8001"], ["[::1]:8001"]),
-        (["192.0.2.7:8001"], ["[::]:8001"]),
-        (["192.0.2.7:8001", "127.0.0.1:8001"], ["[::]:8001"]),
-        (["[::1]:8001"], ["127.0.0.1:8001"]),
-        (["[2001:db8::7]:8001"], ["0.0.0.0:8001"]),
+        (["127.0.0.1:8001"], ["127.0.1.1:8001", "[::1]:8001"]),
+        (["127.0.0.5:8001", "127.0.0.1:8001"], ["127.0.1.1:8001", "[::1]:8001"]),
+        (["192.0.2.7:8001"], ["0.0.0.0:8001-192.0.2.7", "127.0.0.1:8001", "127.0.1.1:8001", "[::]:8001"]),
+        (
+            ["192.0.2.7:8001", "127.0.0.1:8001"],
+            ["0.0.0.0:8001-127.0.0.1-192.0.2.7", "127.0.1.1:8001", "[::]:8001"],
+        ),
+        (["[::1]:8001"], ["127.0.0.1:8001", "127.0.1.1:8001"]),
+        (["127.0.0.1:8001", "[::1]:8001"], ["127.0.1.1:8001"]),
+        (["[2001:db8::7]:8001"], ["0.0.0.0:8001", "[::1]:8001", "[::]:8001-[2001:db8::7]"]),
+        # one family is held as far as it goes, the other by one address
+        (["0.0.0.0:8001", "[::1]:8001"], ["[::]:8001-[::1]"]),
+        (
+            ["192.0.2.7:8001", "[::1]:8001"],
+            ["0.0.0.0:8001-192.0.2.7", "127.0.0.1:8001", "127.0.1.1:8001", "[::]:8001-[::1]"],
+        ),
+        (["0.0.0.0:8001", "[2001:db8::7]:8001"], ["[::1]:8001", "[::]:8001-[2001:db8::7]"]),
         # both are declared, and held
         (["0.0.0.0:8001", "[::]:8001"], []),
-        (["192.0.2.7:8001", "[2001:db8::7]:8001"], []),
         # root's alone
         (["0.0.0.0:443"], []),
-        (["0.0.0.0:8002", "[::1]:8001", "0.0.0.0:80"], ["127.0.0.1:8001", "[::]:8002"]),
+        (["0.0.0.0:8002", "[::1]:8001", "0.0.0.0:80"], ["127.0.0.1:8001", "127.0.1.1:8001", "[::]:8002"]),
         ([], []),
     ],
 )
-def test_the_other_family_of_a_port_is_reserved(places: list[str], reserved: list[str]) -> None:
-    assert list(counterparts(places)) == reserved
+def test_addresses_that_no_listener_of_a_port_has_are_reserved(places: list[str], reserved: list[str]) -> None:
+    found = counterparts(places)
+    assert sorted(map(str, found)) == sorted(reserved)
+    assert list(found) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "address", "taken"),
+    [
+        (Reservation(8001, "::"), "::1", True),
+        (Reservation(8001, "::"), "127.0.0.1", False),
+        (Reservation(8001, "::", ("::1",)), "::1", False),
+        (Reservation(8001, "::", ("::1",)), "2001:db8::7", True),
+        (Reservation(8001, "::", ("::1",)), "::", True),
+        (Reservation(8001, "::", ("::1",)), "*", True),
+        (Reservation(8001, "0.0.0.0", ("127.0.0.1",)), "192.0.2.7", True),
+        (Reservation(8001, "0.0.0.0", ("127.0.0.1",)), "::ffff:192.0.2.7", True),
+        # no name leads there
+        (Reservation(8001, "0.0.0.0", ("127.0.0.1",)), "127.0.0.53", False),
+        (Reservation(8002, "0.0.0.0"), "192.0.2.7", False),
+    ],
+)
+def test_a_process_at_an_address_of_the_host_takes_a_reservation(
+    reserved: Reservation, address: str, taken: bool
+) -> None:
+    assert reserved.is_taken_by(Listener(8001, "x", "", address), {"192.0.2.7", "2001:db8::7"}) is taken
 
 
 def test_a_unit_keeps_one_set_of_addresses() -> None:
-    first, second = unit_name(["[::]:8001"]), unit_name(["[::1]:8001"])
+    first, second = unit_name([Reservation(8001, "::")]), unit_name([Reservation(8001, "::1")])
     assert UNIT.fullmatch(first)
-    assert first != second == unit_name(["[::1]:8001"])
+    assert first != second == unit_name([Reservation(8001, "::1")])
 
 
 def free_port() -> int:
@@ -96,29 +132,68 @@ def test_no_other_process_listens_at_a_reserved_address_and_its_clients_are_refu
         socket.create_connection(split_place(f"{listener}:{port}")).close()
 
 
-def test_an_address_that_another_process_has_is_kept_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_another_process_has_is_kept_once_it_is_free() -> None:
     place = f"[::1]:{free_port()}"
-    other = listening(place)
-    waits: list[float] = []
-
-    def free(seconds: float) -> None:
-        waits.append(seconds)
-        other.close()
-
-    monkeypatch.setattr(reserve.time, "sleep", free)
-    found = reserve.reserve([place])
-    assert waits == [reserve.AGAIN]
-    with closing(found[place]):
+    keeper = reserve.Keeper([place])
+    with closing(listening(place)):
+        assert keeper.update()
+        assert keeper.kept == {}
+    assert not keeper.update()
+    with closing(keeper.kept[place, 0]):
         assert error_of(listening, place) == errno.EADDRINUSE
 
 
 @pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EACCES])
 def test_a_host_without_the_address_has_nothing_to_keep(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    def without(place: str) -> socket.socket:
+    def without(place: str, scope: int) -> socket.socket:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(reserve, "bind_socket", without)
-    assert reserve.reserve(["[::]:8001", "[::1]:8002"]) == {}
+    keeper = reserve.Keeper(["[::]:8001", "[::1]:8002"])
+    assert not keeper.update()
+    assert keeper.kept == {}
+
+
+def test_each_address_but_those_of_listeners_is_kept_as_long_as_the_host_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    routes, port = tmp_path / "fib_trie", free_port()
+    monkeypatch.setattr(reserve, "IPV4_ROUTES", str(routes))
+
+    def have(*addresses: str) -> None:
+        routes.write_text("".join(f"           |-- {one}\n              /32 host LOCAL\n" for one in addresses))
+
+    have("127.0.0.1", "127.0.0.8", "127.0.0.9")
+    keeper = reserve.Keeper([f"0.0.0.0:{port}-127.0.0.9", f"127.0.0.1:{port}"])
+    with closing(listening(f"127.0.0.9:{port}")):
+        assert keeper.update()
+        assert set(keeper.kept) == {(f"127.0.0.1:{port}", 0), (f"127.0.0.8:{port}", 0)}
+        assert error_of(listening, f"127.0.0.8:{port}") == errno.EADDRINUSE
+        assert error_of(socket.create_connection, ("127.0.0.8", port)) == errno.ECONNREFUSED
+        have("127.0.0.1", "127.0.0.7", "127.0.0.9")
+        assert keeper.update()
+        assert set(keeper.kept) == {(f"127.0.0.1:{port}", 0), (f"127.0.0.7:{port}", 0)}
+        routes.unlink()
+        assert keeper.update()
+    assert set(keeper.kept) == {(f"127.0.0.1:{port}", 0)}
+    keeper.kept.popitem()[1].close()
+
+
+def test_addresses_of_this_machine_are_read() -> None:
+    assert ("127.0.0.1", 0) in reserve.host_addresses("0.0.0.0")
+    found = reserve.host_addresses("[::]")
+    assert ("[::1]", 0) in found
+    # a link-local one is bound with its interface, of which several may have the same one
+    for address, scope in found:
+        assert bool(scope) == address.startswith("[fe80:")
+        reserve.bind_socket(f"{address}:{free_port()}", scope).close()
+
+
+def test_a_link_local_address_of_two_interfaces_is_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = "fe800000000000000000000000000001 02 40 20 80 eth0\nfe800000000000000000000000000001 0a 40 20 80 eth0.7\n"
+    (tmp_path / "if_inet6").write_text(rows)
+    monkeypatch.setattr(reserve, "IPV6_ADDRESSES", str(tmp_path / "if_inet6"))
+    assert reserve.expand("[::]:8000-[::1]") == {("[fe80::1]:8000", 2), ("[fe80::1]:8000", 10)}
 
 
 def test_the_program_needs_the_standard_library_alone() -> None:

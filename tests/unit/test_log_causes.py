@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.survey.host import health
 from cli.diagnose import causes_for_log
 from cli.ending import Refused
 from cli.log_file import LAST, read_log
@@ -298,3 +299,22 @@ def test_no_line_takes_a_pattern_long(engine: str, piece: str) -> None:
 def test_a_fault_while_drafting_is_one_of_drafting(before: str, drafting: bool) -> None:
     found = ids(before, CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
     assert (found[0] == "illegal-memory-access-drafting") is drafting
+
+
+@pytest.mark.parametrize(("before", "found"), [(LONGEST - 6, True), (LONGEST - 5, False), (100_000, False)])
+def test_a_line_is_searched_up_to_a_length(before: int, found: bool) -> None:
+    cause = Cause(id="one", pattern="needle", means="a fault")
+    line = "x" * before + "needle"
+    assert (matching_cause([cause], line) is cause) is found
+    # what is cut off one line moves no other line's number
+    assert matched_lines([cause], [line, "needle"]) == {cause: [0, 1] if found else [1]}
+
+
+@pytest.mark.parametrize(("before", "found"), [(health.SEARCHED - 6, True), (health.SEARCHED - 5, False)])
+def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, before: int, found: bool
+) -> None:
+    assert health.SEARCHED == LONGEST
+    monkeypatch.setattr(health.common, "run", lambda *_, **__: "x" * before + "needle\nanother line\n")
+    shown = health.betraying({"InvocationID": "a" * 32}, ["needle", "a fault"])
+    assert [len(one) for one in shown] == ([health.LENGTH] if found else [])

@@ -277,6 +277,8 @@ TWIN = Listener(8001, "python3", "user@1000.service", "::", 812, 1000)
         # before the gateway has the port, and afterwards, when a user must not keep deploys away
         ("0.0.0.0", (TWIN,), f"[::]:8001 is in use by {TWIN.holder}, and clients", ""),
         ("127.0.0.1", (replace(TWIN, address="::1"),), "[::1]:8001 is in use by python3", ""),
+        ("192.0.2.7", (replace(TWIN, address="127.0.0.1"),), "127.0.0.1:8001 is in use by python3", ""),
+        ("127.0.0.1", (replace(TWIN, address="127.0.1.1"),), "127.0.1.1:8001 is in use by python3", ""),
         ("0.0.0.0", (HELD, TWIN), "", f"[::]:8001 is in use by {TWIN.holder}: clients"),
     ],
 )
@@ -284,7 +286,7 @@ def test_a_deploy_is_refused_for_addresses_that_it_needs(
     address: str, listeners: tuple[Listener, ...], refused: str, warned: str
 ) -> None:
     made = rig(instance(), gateway=Gateway(listeners={"lan": ListenerEntry(address=address, port=8001)}))
-    host = good(listeners=listeners, addresses=frozenset({"127.0.0.1"}))
+    host = good(listeners=listeners, addresses=frozenset({"127.0.0.1", "192.0.2.7"}))
     reasons = refusals(comes_to(made, host), NOW)
     assert [one[: len(refused)] for one in reasons] == ([refused] if refused else [])
     notes = [one for one in warnings(made, host) if "8001" in one]

@@ -5,15 +5,29 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import httpx2
 import pytest
 import requests
+from urllib3 import Retry
 
-from cli.resolving import web
+from cli.resolving import hub, throughput, web
 from cli.resolving.web import PART, Content, Unavailable
-from tests.unit.file_server import Answer, FileServer, cut, file_server, redirect, status, whole, without_ranges
+from tests.unit.file_server import (
+    Answer,
+    FileServer,
+    Handler,
+    cut,
+    file_server,
+    redirect,
+    status,
+    whole,
+    without_ranges,
+)
 
 CONTENT = b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(150_000))  # more than four parts
 OTHER = CONTENT[::-1] + b"longer"
@@ -105,6 +119,71 @@ def test_a_file_from_elsewhere_is_written_too(files: FileServer, tmp_path: Path)
 def test_what_is_no_file_is_refused(files: FileServer, tmp_path: Path, answer: Answer, said: str) -> None:
     with pytest.raises(Unavailable, match=said):
         fetch(files, tmp_path / "file", answer)
+
+
+def trickle(headers: bool) -> Answer:
+    """Sends a byte now and then, from the first header on or from the body's first byte on, without end."""
+
+    def answer(handler: Handler, start: int) -> None:
+        if headers:
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        else:
+            handler.begin(200, 1 << 30)
+        with suppress(OSError):  # the other end has given up
+            while True:
+                handler.wfile.write(b"x")
+                time.sleep(0.02)
+
+    return answer
+
+
+@pytest.mark.parametrize(("ask", "headers"), [("fetch", True), ("fetch", False), ("beginning", False), ("look", True)])
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    files: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str, headers: bool
+) -> None:
+    monkeypatch.setattr(throughput, "SECONDS", 0.1)
+    monkeypatch.setattr(web, "Retry", lambda **options: Retry(**{**options, "backoff_factor": 0}))
+    monkeypatch.setattr(web, "TIMEOUT", (10.0, 5.0))
+    url = files.serve("file", trickle(headers))
+    asked = {
+        "fetch": lambda: fetch(files, tmp_path / "file", trickle(headers)),
+        "beginning": lambda: web.beginning(web.session(), url, 4096),
+        "look": lambda: web.look(web.session(), url),
+    }
+    with pytest.raises(Unavailable, match="timed out"):
+        asked[ask]()
+
+
+def test_a_hub_that_sends_a_byte_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "SECONDS", 0.05)
+
+    class Stream(httpx2.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                time.sleep(0.02)
+                yield b"x"
+
+    with pytest.raises(httpx2.ReadTimeout, match="slower than 1 KiB/s"):
+        list(hub._Bounded(Stream()))
+
+
+def test_waiting_for_a_server_counts_and_nothing_else() -> None:
+    now = [0.0]
+    rate = throughput.Throughput(lambda: now[0])
+    least = int(throughput.LEAST * throughput.SECONDS)
+    for _ in range(3):
+        # the rate is kept, and what this side takes counts for nothing
+        for _ in range(2):
+            rate.start_waiting()
+            now[0] += throughput.SECONDS * 0.45
+            rate.add(least // 2)
+            now[0] += 3600
+    rate.start_waiting()
+    now[0] += throughput.SECONDS
+    rate.add(0)
+    with pytest.raises(throughput.TooSlow):
+        rate.start_waiting()
+        rate.add(1)
 
 
 def test_a_disk_that_is_full_is_not_taken_for_the_servers_fault(files: FileServer) -> None:

@@ -1,23 +1,36 @@
 """Keeps other users from listening at addresses, and listens at none itself. Runs on the host.
 
-Its arguments are addresses with ports, as `[::]:8000` or `127.0.0.1:8000`. A socket that is bound without SO_REUSEADDR
-keeps the address (bind(2)); one that does not listen has the kernel refuse connections, so that a client whose name
-leads to several addresses goes on to the next. A host without an address, or without IPv6, has nothing to keep there.
-An address that another process has is tried again until that process has gone.
+Its arguments are addresses with ports, as `[::]:8000` or `127.0.0.1:8000`. One with exceptions, as `[::]:8000-[::1]`,
+stands for each address of its family that the host has at the moment, but those after dashes. A socket that is bound
+without SO_REUSEADDR keeps the address (bind(2)); one that does not listen has the kernel refuse connections, so that a
+client whose name leads to several addresses goes on to the next. A host without an address, or without IPv6, has
+nothing to keep there. An address that another process has is tried again until that process has gone.
 """
 
+from __future__ import annotations
+
 import errno
+import ipaddress
+import re
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 IP_FREEBIND = 15  # linux/in.h; of IPv6 sockets, too
 AGAIN = 1.0  # seconds between two tries
+IPV6_ADDRESSES = "/proc/self/net/if_inet6"
+IPV4_ROUTES = "/proc/self/net/fib_trie"
+LINK = "20"  # scope of a link-local address in the former: IPV6_ADDR_LINKLOCAL, include/net/ipv6.h
 
 
-def bind_socket(place: str) -> socket.socket:
+def bind_socket(place: str, scope: int = 0) -> socket.socket:
     """A socket that keeps an address.
+
+    Args:
+        place: The address and the port.
+        scope: Number of the interface of a link-local address.
 
     Raises:
         OSError: it cannot be had.
@@ -29,38 +42,80 @@ def bind_socket(place: str) -> socket.socket:
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
-        one.bind((host.strip("[]"), int(port)))
+        address = (host.strip("[]"), int(port))
+        one.bind((*address, 0, scope) if scope else address)
     except OSError:
         one.close()
         raise
     return one
 
 
-def reserve(places: list[str]) -> dict[str, socket.socket]:
-    """Keep all of them; returns once none is left that can be had."""
-    kept, reported = {}, set()
-    missing = list(places)
-    while missing:
-        for place in list(missing):
+def host_addresses(family: str) -> set[tuple[str, int]]:
+    """Addresses of the host, each with the number of its interface where it is a link's own, else 0.
+
+    Args:
+        family: `[::]` or `0.0.0.0`.
+    """
+    try:
+        if family == "[::]":
+            # address, interface, prefix length, scope, flags, name (kernel, net/ipv6/addrconf.c)
+            rows = [line.split() for line in Path(IPV6_ADDRESSES).read_text().splitlines()]
+            return {
+                (f"[{ipaddress.IPv6Address(int(row[0], 16))}]", int(row[1], 16) if row[3] == LINK else 0)
+                for row in rows
+            }
+        # an address is on the line before its type (kernel, net/ipv4/fib_trie.c)
+        found = re.findall(r"\|-- ([0-9.]+)\n +/32 host LOCAL", Path(IPV4_ROUTES).read_text())
+        return {(address, 0) for address in found}
+    except OSError:
+        return set()
+
+
+def expand(argument: str) -> set[tuple[str, int]]:
+    """Places that an argument stands for at the moment, each with its scope."""
+    place, *exceptions = argument.split("-")
+    if not exceptions:
+        return {(place, 0)}
+    host, _, port = place.rpartition(":")
+    return {(f"{one}:{port}", scope) for one, scope in host_addresses(host) if one not in exceptions}
+
+
+class Keeper:
+    """Sockets at the places of arguments."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        """None is kept yet."""
+        self.arguments = arguments
+        self.kept: dict[tuple[str, int], socket.socket] = {}
+        self.impossible: set[tuple[str, int]] = set()
+        """Places that the host has not."""
+        self.reported: set[tuple[str, int]] = set()
+
+    def update(self) -> bool:
+        """Keep what can be kept now; returns whether there is to be another try."""
+        wanted = {one for argument in self.arguments for one in expand(argument)}
+        for one in set(self.kept) - wanted:
+            self.kept.pop(one).close()
+        for one in wanted - set(self.kept) - self.impossible:
             try:
-                kept[place] = bind_socket(place)
-                missing.remove(place)
+                self.kept[one] = bind_socket(*one)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
-                    missing.remove(place)
-                if place not in reported:
-                    sys.stderr.write(f"{place}: {error.strerror}\n")
-                    reported.add(place)
-        if missing:
-            time.sleep(AGAIN)
-    return kept
+                    self.impossible.add(one)
+                if one not in self.reported:
+                    sys.stderr.write(f"{one[0]}: {error.strerror}\n")
+                    self.reported.add(one)
+        self.impossible &= wanted
+        self.reported &= wanted
+        return any("-" in one for one in self.arguments) or bool(wanted - set(self.kept) - self.impossible)
 
 
 def main() -> None:
     """Keep what the arguments name until a signal ends the process."""
-    kept = reserve(sys.argv[1:])
+    keeper = Keeper(sys.argv[1:])
+    while keeper.update():
+        time.sleep(AGAIN)
     signal.pause()
-    del kept
 
 
 if __name__ == "__main__":

@@ -74,38 +74,51 @@ async def an_engine_that_dies_ends_its_streams_alone(world: World) -> None:
     await idle(world)
 
 
-async def who_has_not_answered_yet_is_asked_for_elsewhere_once(world: World) -> None:
+async def a_request_that_ends_an_engine_reaches_no_other(world: World) -> None:
+    for closes in ("one", "two", True):
+        for engine in world.engines.values():
+            engine.reached.clear()
+        reached = 0
+        while reached == 0:
+            status, headers, body = await world.post({"model": "tiny", "stand_in": {"closes": closes}})
+            reached = sum(len(engine.reached) for name, engine in world.engines.items() if closes in (True, name))
+        assert (status, reached) == (503, 1) and int(headers["retry-after"]) > 0, (status, headers)
+        assert json.loads(body)["error"]["type"] == "server_error"
+        assert "was not sent to another" in json.loads(body)["error"]["message"]
+    await idle(world)
+
+
+async def what_one_that_is_stopped_has_not_answered_is_asked_for_elsewhere_once(world: World) -> None:
     for name, other in (("one", "two"), ("two", "one")):
-        for _ in range(4):
-            status, _, body = await world.post({"model": "tiny", "stand_in": {"closes": name}})
-            assert (status, json.loads(body)["choices"][0]["message"]["content"]) == (200, f"from {other}"), body
-    assert (await world.line())["status"] == 200
+        waiting = [asyncio.ensure_future(world.post({"model": "tiny", "stand_in": {"waits": 1}})) for _ in range(2)]
+        while not all(engine.open for engine in world.engines.values()):
+            await asyncio.sleep(0.01)
+        await world.admin(f"POST /leave/{name}")
+        await world.engines[name].kill()
+        answers = await asyncio.gather(*waiting)
+        texts = [json.loads(body)["choices"][0]["message"]["content"] for status, _, body in answers if status == 200]
+        assert texts == [f"from {other}"] * 2, answers
+        await world.engines[name].start()
+        await world.admin(f"POST /stay/{name}")
     sent = {
         engine.name: {json.loads(body)["model"] for *_, body in engine.reached} for engine in world.engines.values()
     }
     assert sent == {"one": {"tiny"}, "two": {"tiny-of-two.gguf"}}, sent
-    for engine in world.engines.values():
-        engine.reached.clear()
-    status, headers, body = await world.post({"model": "tiny", "stand_in": {"closes": True}})
-    assert status == 503 and int(headers["retry-after"]) > 0, (status, headers)
-    assert json.loads(body)["error"]["type"] == "server_error"
-    assert [len(engine.reached) for engine in world.engines.values()] == [1, 1]
     await idle(world)
 
 
 async def who_was_asked_in_vain_has_nothing_to_do(world: World) -> None:
     async with Stream(world.port, SLOW) as one, Stream(world.port, SLOW) as two:
-        # one more than the other has: that has fewer, and gives no answer
+        # one more than the other has: that has fewer, and does not listen
         busy = await one.whose()
         await two.__aexit__()
         other = "two" if busy == "one" else "one"
         counts = {busy: 1, other: 0}
         await world.counts(**counts)
-        asked = SLOW | {"stand_in": {"closes": other, "every": 0.1, "chunks": 600}}
-        async with Stream(world.port, asked) as third:
+        await world.engines[other].kill()
+        async with Stream(world.port, SLOW | {"stand_in": {"every": 0.1, "chunks": 600}}) as third:
             assert await third.whose() == busy
             assert await world.under_way() == {busy: 2, other: 0}
-        assert [first for first, *_ in world.engines[other].reached[-1:]] == ["POST /v1/chat/completions HTTP/1.1"]
     await idle(world)
 
 

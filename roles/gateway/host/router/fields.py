@@ -27,6 +27,7 @@ KINDS = (
     "regex",
     "patterns",
     "references",
+    "counts",
 )
 """What a rule demands of the value at its places:
 
@@ -36,9 +37,16 @@ prompts: at most `most` entries, where a list of numbers is one. number: `least`
 size: at most `most` bytes, of the value as it is written for an outermost member, else of a text. words: a text that is
 none of `names`. schemes: a text that begins with one of `names`. regex: a text of at most `most` bytes that is a modest
 regular expression. patterns: the same of each regular expression in a JSON Schema, and `PATTERNS` times as much of all.
-references: no `$ref` of a JSON Schema leads to itself without a property or an entry in between. For the last two, a
-text is the JSON of an object.
+references: no `$ref` of a JSON Schema leads to itself without a property or an entry in between. counts: each of
+ENTRY_COUNTS in a JSON Schema is at most `most`, all together `PATTERNS` times as much, and each of LENGTHS at most
+`LONGEST`. For the last three, a text is the JSON of an object.
 """
+ENTRY_COUNTS = frozenset(("minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"))
+"""Keywords of a JSON Schema that say how many entries or members a value has; an engine may have a symbol for each."""
+LENGTHS = frozenset(("minLength", "maxLength"))
+COUNTS = ENTRY_COUNTS | LENGTHS
+LONGEST = 1_000_000
+"""The most that LENGTHS may say. Of 10**9 no compiler was slow (xgrammar 0.2.1, llguidance 1.3.0)."""
 MOST_SCHEMA = 512 << 10
 """Bytes of a JSON Schema that is a text."""
 MOST_STEPS = 200_000
@@ -206,6 +214,19 @@ def _has_modest_patterns(rule: FieldRule, value: Any, _: int | None) -> bool:
     return copies >= 0
 
 
+def _has_small_counts(rule: FieldRule, value: Any, _: int | None) -> bool:
+    if isinstance(value, str) and (value := _parsed(value)) is None:
+        return False
+    left = PATTERNS * rule.most
+    for name, count in _counts(value):
+        if name in LENGTHS:
+            if count > LONGEST:
+                return False
+        elif count > rule.most or (left := left - max(count, 0)) < 0:
+            return False
+    return True
+
+
 def _has_finite_references(_: FieldRule, value: Any, __: int | None) -> bool:
     if isinstance(value, str) and (value := _parsed(value)) is None:
         return False
@@ -224,6 +245,7 @@ _DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
     "regex": _is_modest_text,
     "patterns": _has_modest_patterns,
     "references": _has_finite_references,
+    "counts": _has_small_counts,
 }
 
 
@@ -243,17 +265,31 @@ def _number(value: Any) -> float | None:
 
 def _patterns(schema: Any) -> Iterator[str]:
     """The regular expressions of a JSON Schema, wherever they are in it."""
-    waiting = [schema]
+    for one in _objects(schema):
+        if isinstance(pattern := one.get("pattern"), str):
+            yield pattern
+        if isinstance(patterns := one.get("patternProperties"), dict):
+            yield from patterns
+
+
+def _counts(schema: Any) -> Iterator[tuple[str, float]]:
+    """The counts of a JSON Schema, wherever they are in it."""
+    for one in _objects(schema):
+        for name in COUNTS.intersection(one):
+            if isinstance(count := one[name], float):
+                yield name, count
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects in a value, however deep."""
+    waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            if isinstance(pattern := one.get("pattern"), str):
-                yield pattern
-            if isinstance(patterns := one.get("patternProperties"), dict):
-                yield from patterns
-            waiting.extend(inner for inner in one.values() if isinstance(inner, (dict, list)))
-        elif isinstance(one, list):
-            waiting.extend(inner for inner in one if isinstance(inner, (dict, list)))
+            yield one
+        if isinstance(one, (dict, list)):
+            inner = one.values() if isinstance(one, dict) else one
+            waiting.extend(each for each in inner if isinstance(each, (dict, list)))
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
