@@ -83,7 +83,7 @@ def shut(user: str, address: str) -> Iterator[str]:
     if status:
         return  # that it cannot be read at all is another check's
     rows: dict[str, list[str]] = {}
-    for line in common.lines(out):
+    for line in common.lines(common.uncut("sshd", out)):
         key, _, value = line.partition(" ")
         rows.setdefault(key, []).extend(value.split())
     groups = {str(one) for one in groups_of(user)}
