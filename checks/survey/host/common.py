@@ -58,14 +58,16 @@ def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False,
 
 
 def uncut(program: str, text: str, end: str = "\n") -> str:
-    """What a program has printed, where it ends as each line does.
+    """What a program has printed, where it ends as each line does; as of a terminal's lines, too.
 
     Raises:
-        RuntimeError: it is cut off.
+        RuntimeError: it is cut off, or no text.
     """
     if text and not text.endswith(end):
         raise RuntimeError(f"{program}: its output is cut off")
-    return text
+    if end != "\0" and "\0" in text:
+        raise RuntimeError(f"{program}: its output is no text")
+    return text.replace("\r\n", "\n")
 
 
 def libraries(root: str) -> list[tuple[str, str, str]]:

@@ -15,6 +15,8 @@ from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 FIELDS = ("filename", "version", "license", "signer", "vermagic", "srcversion")
+# modinfo(8), --null: `filename:` and blanks, then each field as the module has it; a warning may come before one
+MODULE_FIELD = re.compile(r"(?:^|\n)(\w+)[:=](.*)\Z")
 FOLLOWING = ("nvidia_uvm", "nvidia_modeset", "nvidia_drm")
 DRIVEN = re.compile(rb"(?:nvidia|nouveau)[a-z_-]*\.ko(?:\.[a-z0-9]+)?\Z")
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -36,7 +38,8 @@ def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     if status not in (0, 1, 127):
         raise RuntimeError(f"modinfo: {complaint.strip()[:200] or f'exit status {status}'}")
     for field in common.uncut("modinfo", said, "\0").split("\0"):
-        key, _, value = field.rpartition("\n")[2].partition(":")
+        matched = MODULE_FIELD.search(field)
+        key, value = matched.groups() if matched else ("", "")
         if key == "filename":
             found.append(dict.fromkeys(FIELDS, ""))
         # each has both, and each once

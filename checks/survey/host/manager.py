@@ -25,6 +25,7 @@ OF_ALL = {
     *("NeedDaemonReload", "ConditionResult", "ConditionTimestamp", "InvocationID", "ActiveEnterTimestamp"),
     *("ActiveEnterTimestampMonotonic", "StateChangeTimestampMonotonic"),
 }
+OF_SERVICES = {"Result", "MainPID", "NRestarts", "MemoryCurrent", "User", "ExecMainStatus"}
 PROPERTY = re.compile("([A-Z][A-Za-z0-9]*)=(.*)")
 # Commands alone are printed over several lines where their words are: `{ path=/bin/sh ; argv[]=... ; status=0/0 }`
 COMMAND, COMMAND_END = "{ path=", " }"
@@ -248,8 +249,8 @@ def shown(
     for block in blocks(said, properties_of):
         known = [block.get("Id", ""), *block.get("Names", "").split()]
         for name in {*known[:1], *names} & {*known}:
-            needed = [one for one in properties_of if name.endswith(".service") or one in OF_ALL]
-            if lost := [one for one in needed if one not in block and not one.startswith("Exec")]:
+            needed = OF_ALL | (OF_SERVICES if name.endswith(".service") else set())
+            if lost := [one for one in properties_of if one in needed and one not in block]:
                 raise RuntimeError(f"systemctl does not tell {lost[0]} of {name or 'a unit'}")
             found.setdefault(name, block)
     if lost := [name for name in names if name not in found]:

@@ -91,7 +91,7 @@ def _end(program: subprocess.Popen[bytes]) -> str:
     output, _ = program.communicate(timeout=40)
     if program.returncode:
         raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
-    return output.decode(errors="replace")
+    return common.uncut(str(program.args), output.decode(errors="replace"))
 
 
 def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | None]:

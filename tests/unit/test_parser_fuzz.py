@@ -1,0 +1,62 @@
+"""Parsers of other programs' output: a changed line makes no wrong value, no traceback and no silent failure."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.unit.examples import some_of
+from tests.unit.mutations import misfit, mutate
+from tests.unit.parser_table import DATA, KILLED, PARSERS, Parsed
+
+EACH = 400  # changed samples of a parser, a fifth of them in a quick run
+
+
+def sample(one: Parsed) -> str:
+    return (DATA / one.sample).read_bytes().decode()
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_sample_is_read(name: str) -> None:
+    one = PARSERS[name]
+    assert one.read(sample(one), 0)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_changed_sample_gives_no_wrong_value(name: str) -> None:
+    one, pick = PARSERS[name], random.Random(name)
+    text = sample(one)
+    good = one.read(text, 0)
+    for _ in range(some_of(EACH) // one.costs):
+        changed = mutate(pick, text, one.end, one.moves, one.words, one.nul)
+        try:
+            found = one.read(changed, 0)
+        except one.refuses:
+            continue
+        assert misfit(found, good) == "", changed
+        assert not one.complete or misfit(good, found) == "", changed
+
+
+@pytest.mark.parametrize("name", [name for name, one in PARSERS.items() if one.cut])
+def test_an_output_that_is_cut_off_gives_no_shorter_value(name: str) -> None:
+    one, pick = PARSERS[name], random.Random(name)
+    text = sample(one)
+    good = one.read(text, 0)
+    for _ in range(some_of(EACH) // one.costs):
+        changed, status = text[: pick.randrange(len(text))], pick.choice(one.cut)
+        try:
+            found = one.read(changed, status)
+        except one.refuses:
+            continue
+        assert misfit(found, good) == "", changed
+
+
+@pytest.mark.parametrize("name", [name for name, one in PARSERS.items() if KILLED in one.cut])
+@pytest.mark.parametrize("status", [1, 2, 124, KILLED])
+def test_a_program_that_fails_is_not_read_as_one_that_has_nothing_to_tell(name: str, status: int) -> None:
+    one = PARSERS[name]
+    if status in one.allowed:
+        pytest.skip("it ends so without a failure")
+    with pytest.raises(one.refuses):
+        one.read("", status)
