@@ -112,7 +112,8 @@ def _iptables() -> dict[tuple[Any, ...], object]:
 def _status(text: str) -> list[Any]:
     dpkg._packages.cache_clear()
     with patch.object(dpkg.common, "read", lambda *_, **__: text):
-        return [(*one[:-1], [*one.conffiles.items()]) for one in dpkg._packages("", ("x", 0, 0, 0))]
+        # without `base`, which is by what lies on the disk
+        return [(one.name, *one[2:-1], [*one.conffiles.items()]) for one in dpkg._packages("", ("x", 0, 0, 0))]
 
 
 def _simulated(text: str) -> dict[str, object]:

@@ -72,7 +72,7 @@ def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ..
                     fields[key] += f"\n{line}"
             else:
                 key, _, value = line.partition(":")
-                if key == "Package" and key in fields:
+                if value and key in fields:
                     raise RuntimeError(f"{ADMIN}/status has two packages in one paragraph")
                 fields[key] = value.strip()
         want, _, state = [*fields.get("Status", "").split(), "", "", ""][:3]
