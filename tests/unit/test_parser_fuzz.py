@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
 from tests.unit.examples import some_of
 from tests.unit.mutations import misfit, mutate
+from tests.unit.parser_sites import CALLS, SCRIPTS, calls, scripts
 from tests.unit.parser_table import DATA, KILLED, Parsed
 from tests.unit.parser_table import PARSERS as CALLED
 from tests.unit.probe_parsers import PROBES
 
 PARSERS = CALLED | PROBES
-import os
-
-SEED = os.environ.get("SEED", "")
 EACH = 400  # changed samples of a parser, a fifth of them in a quick run
 
 
@@ -31,7 +30,7 @@ def test_a_sample_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_changed_sample_gives_no_wrong_value(name: str) -> None:
-    one, pick = PARSERS[name], random.Random(f"{name}{SEED}")
+    one, pick = PARSERS[name], random.Random(name)
     text = sample(one)
     good = one.read(text, 0)
     for _ in range(some_of(EACH) // one.costs):
@@ -44,9 +43,14 @@ def test_a_changed_sample_gives_no_wrong_value(name: str) -> None:
         assert not one.complete or misfit(good, found) == "", changed
 
 
-@pytest.mark.parametrize("name", [name for name, one in PARSERS.items() if one.cut])
+SLOW = pytest.mark.all_only  # a script each time
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[SLOW] * (name in PROBES)) for name, one in PARSERS.items() if one.cut]
+)
 def test_an_output_that_is_cut_off_gives_no_shorter_value(name: str) -> None:
-    one, pick = PARSERS[name], random.Random(f"{name}{SEED}")
+    one, pick = PARSERS[name], random.Random(name)
     text = sample(one)
     good = one.read(text, 0)
     for _ in range(some_of(EACH) // one.costs):
@@ -59,10 +63,21 @@ def test_an_output_that_is_cut_off_gives_no_shorter_value(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, one in PARSERS.items() if KILLED in one.cut])
-@pytest.mark.parametrize("status", [1, 2, 124, KILLED])
+@pytest.mark.parametrize("status", [124, *(pytest.param(status, marks=SLOW) for status in (1, 2, KILLED))])
 def test_a_program_that_fails_is_not_read_as_one_that_has_nothing_to_tell(name: str, status: int) -> None:
     one = PARSERS[name]
     if status in one.allowed:
         pytest.skip("it ends so without a failure")
     with pytest.raises(one.refuses):
         one.read("", status)
+
+
+@pytest.mark.parametrize(("there", "listed"), [(calls(), CALLS), (scripts(), SCRIPTS)], ids=["Python", "shell"])
+def test_each_place_where_programs_are_read_is_listed(there: set[str], listed: dict[str, str]) -> None:
+    assert sorted(there - {*listed}) == [], "it needs a row in parser_table.py or probe_parsers.py, or a reason"
+    assert sorted({*listed} - there) == [], "it is gone"
+
+
+def test_rows_that_are_named_are_there() -> None:
+    named = {why for why in (*CALLS.values(), *SCRIPTS.values()) if re.match(r"[a-z_]+( probe)?[.:] ?[a-z_-]+", why)}
+    assert named <= {*PARSERS}

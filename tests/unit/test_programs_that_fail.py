@@ -1,0 +1,131 @@
+"""A program that fails, is cut off or answers in its own words is no program that has nothing to tell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import docker, ground, manager, settings
+from rigwright.host import channel
+from rigwright.render import _environment
+from tests.unit import programs
+from tests.unit.scripts import stand_in
+from tests.unit.telling import telling
+
+Install = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a program before the machine's own."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return lambda name, body: stand_in(tmp_path, name, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "reported"),
+    [
+        ("exit 0", []),
+        ("echo 'a line 3: unsupported option' >&2; exit 255", ["a line 3: unsupported option"]),
+        (
+            "echo 'Privilege separation user sshd does not exist' >&2; exit 255",
+            ["Privilege separation user sshd does not exist"],
+        ),
+        ("exit 3", ["exit status 3"]),
+        ("echo 'perl: warning: Setting locale failed.' >&2", []),
+    ],
+)
+def test_an_sshd_that_would_not_start_is_reported_in_whatever_words(
+    install: Install, body: str, reported: list[str]
+) -> None:
+    install("sshd", body)
+    assert settings.sshd() == reported
+
+
+@pytest.mark.parametrize(
+    ("body", "audit"), [("exit 0", ""), ("echo x is half-installed; exit 1", "x is half-installed")]
+)
+def test_what_dpkg_leaves_unfinished_is_reported(install: Install, body: str, audit: str) -> None:
+    install("dpkg", body)
+    assert ground._audit() == audit
+
+
+def test_a_dpkg_that_does_not_answer_is_no_host_in_order(install: Install) -> None:
+    install("dpkg", "echo 'dpkg: error: parsing file' >&2; exit 2")
+    with pytest.raises(RuntimeError, match="parsing file"):
+        ground._audit()
+
+
+def test_a_systemd_that_does_not_answer_is_no_host_without_docker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "AT", str(tmp_path / "private"))
+    with pytest.raises(RuntimeError):
+        docker.running(str(tmp_path / "docker.sock"))
+
+
+SHOWN = """Result=success
+ExecStart={ path=/bin/sh ; argv[]=/bin/sh -c echo a
+
+ActiveState=failed
+ ; status=0/0 }
+ExecStart={ path=/bin/true ; argv[]=/bin/true ; status=0/0 }
+Id=ssh.service
+Names=ssh.service sshd.service
+ActiveState=active
+"""
+
+
+def test_commands_of_several_lines_and_names(install: Install) -> None:
+    install("systemctl", f"cat <<'END'\n{SHOWN}END")
+    found = manager.shown(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
+    assert (found["sshd.service"]["ActiveState"], found["sshd.service"]["ExecStart"].count("argv[]=")) == ("active", 2)
+    with pytest.raises(RuntimeError, match="does not tell of x.service"):
+        manager.shown(["sshd.service", "x.service"], ["Result"])
+    with pytest.raises(RuntimeError, match="does not tell MainPID of ssh"):
+        manager.shown(["sshd.service"], ["MainPID"])
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("2", "the host's dpkg-query ended with status 2"),
+        ("124", "the host's dpkg-query did not end in time"),
+        ("cut", "the host's dpkg-query printed no whole line at its end"),
+        ("libc6", "the host's dpkg-query does not print all of libc6"),
+    ],
+)
+def test_a_program_that_fails_refuses_all_that_a_script_tells(how: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        channel.read(telling(("package", "a"), ("unread", "dpkg-query", how)), {"package": (channel.word,)})
+
+
+TELLS = """{% from 'channel.sh.j2' import told %}{% call told() %}
+listing 0,1 reports
+printf %s "$text" | while read -r line; do fact line "$line"; done
+{% endcall %}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        ("echo b", ""),
+        ("echo b; exit 1", ""),
+        ("exit 2", "status 2"),
+        ("printf 'b\\nc'", "no whole line"),
+        ("kill -9 $$", "137"),
+    ],
+)
+def test_a_listing_is_whole_or_refused_and_in_no_language_of_a_host(install: Install, body: str, refused: str) -> None:
+    install("reports", f'echo "$LC_ALL"; {body}')
+    done = programs.run(
+        ["sh", "-c", _environment().from_string(TELLS).render()], env={**os.environ, "LC_ALL": "de_DE.UTF-8"}
+    )
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            channel.read(done.stdout.splitlines(), {"line": (channel.text,)})
+    else:
+        assert channel.read(done.stdout.splitlines(), {"line": (channel.text,)}).all("line") == ["C", "b"]
