@@ -31,23 +31,19 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         ("exit 0", []),
         ("echo 'a line 3: unsupported option' >&2; exit 255", ["a line 3: unsupported option"]),
         (
-            "echo 'Privilege separation user sshd does not exist' >&2; exit 255",
-            ["Privilege separation user sshd does not exist"],
+            "echo 'no user sshd' >&2; exit 255",
+            ["no user sshd"],
         ),
         ("exit 3", ["exit status 3"]),
         ("echo 'perl: warning: Setting locale failed.' >&2", []),
     ],
 )
-def test_an_sshd_that_would_not_start_is_reported_in_whatever_words(
-    install: Install, body: str, reported: list[str]
-) -> None:
+def test_an_sshd_that_would_not_start_is_reported(install: Install, body: str, reported: list[str]) -> None:
     install("sshd", body)
     assert settings.sshd() == reported
 
 
-@pytest.mark.parametrize(
-    ("body", "audit"), [("exit 0", ""), ("echo x is half-installed; exit 1", "x is half-installed")]
-)
+@pytest.mark.parametrize(("body", "audit"), [("exit 0", ""), ("echo x is half; exit 1", "x is half")])
 def test_what_dpkg_leaves_unfinished_is_reported(install: Install, body: str, audit: str) -> None:
     install("dpkg", body)
     assert ground._audit() == audit
@@ -59,9 +55,7 @@ def test_a_dpkg_that_does_not_answer_is_no_host_in_order(install: Install) -> No
         ground._audit()
 
 
-def test_a_systemd_that_does_not_answer_is_no_host_without_docker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_systemd_is_no_host_without_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "AT", str(tmp_path / "private"))
     with pytest.raises(RuntimeError):
         docker.running(str(tmp_path / "docker.sock"))
@@ -83,10 +77,10 @@ def test_commands_of_several_lines_and_names(install: Install) -> None:
     install("systemctl", f"cat <<'END'\n{SHOWN}END")
     found = manager.shown(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
     assert (found["sshd.service"]["ActiveState"], found["sshd.service"]["ExecStart"].count("argv[]=")) == ("active", 2)
-    with pytest.raises(RuntimeError, match="does not tell of x.service"):
-        manager.shown(["sshd.service", "x.service"], ["Result"])
+    with pytest.raises(RuntimeError, match=r"does not tell of x\.service"):
+        manager.shown(["sshd.service", "x.service"], ["ExecStart"])
     with pytest.raises(RuntimeError, match="does not tell MainPID of ssh"):
-        manager.shown(["sshd.service"], ["MainPID"])
+        manager.shown(["ssh.service"], ["ExecStart", "MainPID"])
 
 
 @pytest.mark.parametrize(
@@ -115,15 +109,14 @@ printf %s "$text" | while read -r line; do fact line "$line"; done
         ("echo b", ""),
         ("echo b; exit 1", ""),
         ("exit 2", "status 2"),
-        ("printf 'b\\nc'", "no whole line"),
+        ("printf c", "no whole line"),
         ("kill -9 $$", "137"),
     ],
 )
-def test_a_listing_is_whole_or_refused_and_in_no_language_of_a_host(install: Install, body: str, refused: str) -> None:
+def test_a_listing_is_whole_or_refused_and_in_no_language(install: Install, body: str, refused: str) -> None:
     install("reports", f'echo "$LC_ALL"; {body}')
-    done = programs.run(
-        ["sh", "-c", _environment().from_string(TELLS).render()], env={**os.environ, "LC_ALL": "de_DE.UTF-8"}
-    )
+    script = _environment().from_string(TELLS).render()
+    done = programs.run(["sh", "-c", script], env={**os.environ, "LC_ALL": "de_DE.UTF-8"})
     if refused:
         with pytest.raises(ValueError, match=refused):
             channel.read(done.stdout.splitlines(), {"line": (channel.text,)})
