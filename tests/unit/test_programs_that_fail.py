@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import docker, ground, manager, settings
+from checks.survey.host import cards, docker, ground, manager, settings
 from rigwright.host import channel
 from rigwright.render import _environment
 from tests.unit import programs
@@ -122,3 +122,17 @@ def test_a_listing_is_whole_or_refused_and_in_no_language(install: Install, body
             channel.read(done.stdout.splitlines(), {"line": (channel.text,)})
     else:
         assert channel.read(done.stdout.splitlines(), {"line": (channel.text,)}).all("line") == ["C", "b"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [("exit 1", ""), ("echo no >&2; exit 2", "status 2: no"), ("kill -9 $$", "-9")]
+)
+def test_a_search_of_the_kernels_log_that_fails_is_no_silence(
+    install: Install, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    monkeypatch.setattr(cards.glob, "glob", lambda _: ["x.journal"])
+    monkeypatch.setattr(cards, "ring", lambda *_: [])
+    # the last message is asked for, too, and is there
+    install("journalctl", f"""case "$*" in *' -g '*) {body} ;; *) echo '{{"MESSAGE": "x"}}' ;; esac""")
+    assert reason in str(cards.log("NVRM")["blind"])
+    assert bool(cards.log("NVRM")["blind"]) == bool(reason)
