@@ -47,6 +47,8 @@ class Parsed:
     """Exit statuses of a program whose output ends within a line."""
     nul: bool = True
     """Whether a NUL in it comes through to the parser: a shell's variable has none."""
+    noisy: bool = True
+    """Whether other programs can write between its lines; into a file they cannot."""
     costs: int = 1
     """How many times as long as others it takes."""
 
@@ -231,7 +233,7 @@ PARSERS: dict[str, Parsed] = {
         printing(lambda: [one.split() for one in login.shut("root", "192.0.2.1")], "sshd"),
         allowed=frozenset({0, 1, 2, 124, KILLED}),
     ),
-    "dpkg.packages": Parsed("status.txt", reading(_status), cut=(0,), moves="\n\n"),
+    "dpkg.packages": Parsed("status.txt", reading(_status), cut=(0,), moves="\n\n", noisy=False),
     "cards.log": Parsed("journal.txt", printing(_log, "journalctl"), allowed=frozenset({0, 1})),
     "firewall.legacy": Parsed("iptables-save.txt", printing(_iptables, "iptables-legacy-save"), moves=None),
     "simulation.parse": Parsed(

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.unit.examples import some_of
-from tests.unit.mutations import misfit, mutate
+from tests.unit.mutations import add, misfit, mutate
 from tests.unit.parser_sites import CALLS, SCRIPTS, calls, scripts
 from tests.unit.parser_table import DATA, KILLED, Parsed
 from tests.unit.parser_table import PARSERS as CALLED
@@ -41,6 +41,18 @@ def test_a_changed_sample_gives_no_wrong_value(name: str) -> None:
             continue
         assert misfit(found, good) == "", changed
         assert not one.complete or misfit(good, found) == "", changed
+
+
+@pytest.mark.parametrize("name", [name for name, one in PARSERS.items() if one.noisy])
+def test_lines_of_other_programs_leave_all_values_as_they_are(name: str) -> None:
+    one, pick = PARSERS[name], random.Random(name)
+    text = sample(one)
+    good = one.read(text, 0)
+    lines = text.removesuffix(one.end).split(one.end)
+    for _ in range(some_of(EACH) // one.costs):
+        changed = one.end.join(add(pick, lines)) + one.end
+        found = one.read(changed, 0)
+        assert (misfit(found, good), misfit(good, found)) == ("", ""), changed
 
 
 SLOW = pytest.mark.all_only  # a script each time
