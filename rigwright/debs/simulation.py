@@ -17,7 +17,9 @@ INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
 # with APT::Get::Purge, settings go too
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+) \[.*")
 # How many of each, before them; `downgraded` and `reinstalled` where there are some
-COUNTED = re.compile(r"([0-9]+) upgraded, ([0-9]+) newly installed, (.*)([0-9]+) to remove and [0-9]+ not upgraded\.")
+COUNTED = re.compile(
+    r"([0-9]+) upgraded, ([0-9]+) newly installed, ((?:[0-9]+ \S+, )*)([0-9]+) to remove and [0-9]+ not upgraded\."
+)
 INCOMPLETE = "apt-get did not list all that it would do"
 ALSO = re.compile(r"([0-9]+) (?:re-installed|reinstalled|downgraded), ")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import cards, docker, ground, manager, settings
+from rigwright.debs import simulation
 from rigwright.host import channel
 from rigwright.render import _environment
 from tests.unit import programs
@@ -136,3 +137,18 @@ def test_a_search_of_the_kernels_log_that_fails_is_no_silence(
     install("journalctl", f"""case "$*" in *' -g '*) {body} ;; *) echo '{{"MESSAGE": "x"}}' ;; esac""")
     assert reason in str(cards.log("NVRM")["blind"])
     assert bool(cards.log("NVRM")["blind"]) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("counted", "complaints"),
+    [
+        ("1 upgraded, 1 newly installed, 1 reinstalled, 12 to remove and 3 not upgraded.", ()),
+        ("1 upgraded, 1 newly installed, 2 downgraded, 12 to remove and 3 not upgraded.", (simulation.INCOMPLETE,)),
+        ("1 upgraded, 1 newly installed, 1 reinstalled, 13 to remove and 3 not upgraded.", (simulation.INCOMPLETE,)),
+        ("1 aktualisiert, 2 neu installiert, 12 zu entfernen und 3 nicht aktualisiert.", (simulation.INCOMPLETE,)),
+    ],
+)
+def test_apts_count_is_held_against_what_it_lists(counted: str, complaints: tuple[str, ...]) -> None:
+    lines = [counted, "Inst a [1] (2 X [amd64])", "Inst b (2 X [amd64])", "Inst c [1] (1 X [amd64])"]
+    lines += [f"Remv d{number} [1]" for number in range(12)]
+    assert simulation.parse(lines, simulation.Simulation).complaints == complaints
