@@ -82,9 +82,9 @@ def parse_policies(text: str, names: Sequence[str]) -> dict[str, Policy]:
         installed, candidate = (fields.get(key, "").replace("(none)", "") for key in ("Installed", "Candidate"))
         versions = {one.version for one in offers}
         lost = set(FIELDS) - set(fields) or not {installed, candidate} - {""} <= versions or marked != installed
-        if lost or any(not one.sources for one in offers) or name in found:
+        row = Policy(installed, candidate, offers)
+        if lost or any(not one.sources for one in offers) or found.setdefault(name, row) != row:
             raise RuntimeError(f"apt-cache does not tell all of {name}")
-        found[name] = Policy(installed, candidate, offers)
 
     for line in common.lines(text):
         if (matched := HEAD.fullmatch(line)) and matched[1] in names:
