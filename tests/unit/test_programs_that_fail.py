@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import cards, docker, ground, manager, settings
+from cli.output import Output
 from rigwright.debs import simulation
 from rigwright.host import channel
 from rigwright.render import _environment
@@ -152,3 +154,11 @@ def test_apts_count_is_held_against_what_it_lists(counted: str, complaints: tupl
     lines = [counted, "Inst a [1] (2 X [amd64])", "Inst b (2 X [amd64])", "Inst c [1] (1 X [amd64])"]
     lines += [f"Remv d{number} [1]" for number in range(12)]
     assert simulation.parse(lines, simulation.Simulation).complaints == complaints
+
+
+def test_a_host_whose_program_failed_is_named_with_that_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Output(["box"])
+    for line in ("ValueError: the host's ss ended with status 2", "Error: could not process fact: Probe questions={}"):
+        shown.emit(logging.LogRecord("pyinfra", logging.ERROR, "/x/pyinfra/api/util.py", 1, f"[box] {line}", (), None))
+    assert shown.hosts["box"].errors == ["the host's ss ended with status 2"]
+    assert "questions" not in capsys.readouterr().out
