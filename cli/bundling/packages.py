@@ -61,7 +61,7 @@ class Archive:
                 names = (*one.names, *(name for name in one.perhaps if apt.has(name)), *map(str, one.debs))
                 words = ("--yes", "--no-install-recommends", "install", *names)
                 there = {f"file:{path}" for path in one.debs}
-                rows = addresses(apt.get("--print-uris", *words))
+                rows = parse_addresses(apt.get("--print-uris", *words))
                 known.update({row[0]: row for row in rows if unquote(row[0].strip("'")) not in there})
                 apt.get("--download-only", *words)
             return mirrored(apt, self.system, list(known.values()), folder)
@@ -114,7 +114,7 @@ class Archive:
         return found
 
 
-def addresses(listed: str) -> list[list[str]]:
+def parse_addresses(listed: str) -> list[list[str]]:
     """Address in quotes, file name, size and digest of each package that apt would fetch, of its --print-uris."""
     return [line.split() for line in listed.splitlines() if ADDRESS.fullmatch(line)]
 

@@ -174,12 +174,12 @@ def read(output: Iterable[str], schema: Schema) -> Told:
                 raise ValueError("the host's report has data after its end")
             return Told(rows)
         if key == UNREAD and len(values) == 2:
-            raise ValueError(f"the host's {said(values[0])[:100]} {_failure(said(values[1])[:100])}")
+            raise ValueError(f"the host's {said(values[0])[:100]} {_describe_failure(said(values[1])[:100])}")
         rows.setdefault(key, []).append(_row(key, values, schema))
     raise ValueError("the host's report was cut off")
 
 
-def _failure(how: str) -> str:
+def _describe_failure(how: str) -> str:
     """Why a program's output counts for nothing."""
     if how == "cut":
         return "printed no whole line at its end"

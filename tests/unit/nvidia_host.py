@@ -158,7 +158,7 @@ class NvidiaHost:
             stack.enter_context(patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}))
             for module in (dpkg, kernel, settings, cards):
                 stack.enter_context(patch.object(module, "ROOT", str(self.root)))
-            stack.enter_context(patch.object(manager, "shown", self._units))
+            stack.enter_context(patch.object(manager, "read_properties", self._units))
             for section, module in ((KERNELS, kernel), (SETTINGS, settings), (CARDS, cards)):
                 asked = section.asks(scene)
                 if asked is not None:

@@ -15,7 +15,7 @@ from checks.survey.host import apt, cards, common, containers, dpkg, firewall, h
 from checks.survey.host import sshd as login
 from checks.survey.host import weights as weight_files
 from cli import apt as controller_apt
-from cli.bundling.packages import addresses, places
+from cli.bundling.packages import parse_addresses, places
 from cli.resolving.web import Unavailable
 from rigwright.debs import simulation
 from rigwright.nvidia.cards import reports, smi
@@ -77,13 +77,13 @@ def reading(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
 def _blocks(text: str) -> list[dict[str, list[str]]]:
     return [
         {name: value.split("\n") for name, value in block.items()}
-        for block in manager.blocks(common.uncut("systemctl", text))
+        for block in manager.parse_blocks(common.require_whole("systemctl", text))
     ]
 
 
 def _shown(names: list[str], wanted: Sequence[str], *options: str) -> dict[str, dict[str, list[str]]]:
     """Of each unit, the values of a property that it has several of, apart."""
-    found = manager.shown(names, wanted, *options)
+    found = manager.read_properties(names, wanted, *options)
     return {unit: {key: value.split("\n") for key, value in rows.items()} for unit, rows in found.items()}
 
 
@@ -169,12 +169,12 @@ SUMMARY = {
     "not upgraded.": "nicht aktualisiert.",
 }
 PARSERS: dict[str, Parsed] = {
-    "manager.shown: units of containers": Parsed(
+    "manager.read_properties: units of containers": Parsed(
         "show-containers.txt",
         printing(lambda: _shown(UNITS, containers.PROPERTIES), "systemctl"),
         moves="\n\n",
     ),
-    "manager.shown: units of weights": Parsed(
+    "manager.read_properties: units of weights": Parsed(
         "show-weights.txt",
         printing(
             lambda: _shown(["tick.timer", "tick.service"], weight_files.PROPERTIES, "--timestamp=unix"),
@@ -182,30 +182,32 @@ PARSERS: dict[str, Parsed] = {
         ),
         moves="\n\n",
     ),
-    "manager.shown: health": Parsed(
+    "manager.read_properties: health": Parsed(
         "show-health.txt",
         printing(lambda: health.units(["ssh.service", "nobody-has.service"]), "systemctl"),
         complete=True,
         moves="\n\n",
     ),
-    "manager.blocks": Parsed("show-all.txt", reading(_blocks), cut=(), moves="\n\n"),
-    "manager.listed": Parsed("list-units.txt", reading(lambda text: manager.listed(text, "system")), cut=()),
-    "manager.call_groups": Parsed("syscall-filter.txt", reading(manager.call_groups), cut=(), moves="\n\n"),
-    "manager.exposure": Parsed(
+    "manager.parse_blocks": Parsed("show-all.txt", reading(_blocks), cut=(), moves="\n\n"),
+    "manager.parse_unit_names": Parsed(
+        "list-units.txt", reading(lambda text: manager.parse_unit_names(text, "system")), cut=()
+    ),
+    "manager.parse_call_groups": Parsed("syscall-filter.txt", reading(manager.parse_call_groups), cut=(), moves="\n\n"),
+    "manager.read_exposure": Parsed(
         "security.txt",
-        printing(lambda: manager.exposure(UNITS), "systemd-analyze"),
+        printing(lambda: manager.read_exposure(UNITS), "systemd-analyze"),
         allowed=frozenset({0, 1, 2, 124, KILLED}),
         moves="\n\n",
     ),
-    "common.libraries": Parsed(
+    "common.read_libraries": Parsed(
         "ldconfig.txt",
-        printing(lambda: common.libraries(""), "ldconfig"),
+        printing(lambda: common.read_libraries(""), "ldconfig"),
         complete=True,
         words={"libs found in cache": "Bibliotheken im Cache"},
     ),
     "apt.parse_policies": Parsed(
         "policy.txt",
-        printing(lambda: apt.policies(NAMES), "apt-cache"),
+        printing(lambda: apt.read_policies(NAMES), "apt-cache"),
         moves=None,
         words=APT_WORDS,
     ),
@@ -253,5 +255,5 @@ PARSERS: dict[str, Parsed] = {
         controller(lambda text: places(text, "debian", "bookworm", "trixie")),
         refuses=Unavailable,
     ),
-    "packages.addresses": Parsed("print-uris.txt", controller(addresses), Unavailable),
+    "packages.parse_addresses": Parsed("print-uris.txt", controller(parse_addresses), Unavailable),
 }

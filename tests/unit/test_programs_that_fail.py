@@ -49,13 +49,13 @@ def test_an_sshd_that_would_not_start_is_reported(install: Install, body: str, r
 @pytest.mark.parametrize(("body", "audit"), [("exit 0", ""), ("echo x is half; exit 1", "x is half")])
 def test_what_dpkg_leaves_unfinished_is_reported(install: Install, body: str, audit: str) -> None:
     install("dpkg", body)
-    assert ground._audit() == audit
+    assert ground._read_audit() == audit
 
 
 def test_a_dpkg_that_does_not_answer_is_no_host_in_order(install: Install) -> None:
     install("dpkg", "echo 'dpkg: error: parsing file' >&2; exit 2")
     with pytest.raises(RuntimeError, match="parsing file"):
-        ground._audit()
+        ground._read_audit()
 
 
 def test_a_silent_systemd_is_no_host_without_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,12 +78,12 @@ ActiveState=active
 
 def test_commands_of_several_lines_and_names(install: Install) -> None:
     install("systemctl", f"cat <<'END'\n{SHOWN}END")
-    found = manager.shown(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
+    found = manager.read_properties(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
     assert (found["sshd.service"]["ActiveState"], found["sshd.service"]["ExecStart"].count("argv[]=")) == ("active", 2)
     with pytest.raises(RuntimeError, match=r"does not tell of x\.service"):
-        manager.shown(["sshd.service", "x.service"], ["ExecStart"])
+        manager.read_properties(["sshd.service", "x.service"], ["ExecStart"])
     with pytest.raises(RuntimeError, match="does not tell MainPID of ssh"):
-        manager.shown(["ssh.service"], ["ExecStart", "MainPID"])
+        manager.read_properties(["ssh.service"], ["ExecStart", "MainPID"])
 
 
 @pytest.mark.parametrize(

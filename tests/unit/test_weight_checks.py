@@ -81,7 +81,7 @@ def _day(ahead: float) -> str:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path)
-    monkeypatch.setattr(looking.manager, "shown", lambda *_: made.units)
+    monkeypatch.setattr(looking.manager, "read_properties", lambda *_: made.units)
     monkeypatch.setattr(looking, "STAMPS", made.folder)
     return made
 
@@ -295,5 +295,7 @@ def test_a_disk_that_does_not_answer_is_said(place: Place, monkeypatch: pytest.M
 
 def test_moments_of_units_are_of_no_zone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
-    monkeypatch.setattr(looking.manager, "shown", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}})
+    monkeypatch.setattr(
+        looking.manager, "read_properties", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}}
+    )
     assert place.took().read(WEIGHTS).units == {"TZ": {"said": "UTC", "how": "--timestamp=unix"}}

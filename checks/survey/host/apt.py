@@ -57,7 +57,7 @@ class Policy(NamedTuple):
         return self.offers[: versions.index(self.installed)] if self.installed else self.offers
 
 
-def policies(names: Sequence[str]) -> dict[str, Policy]:
+def read_policies(names: Sequence[str]) -> dict[str, Policy]:
     """Package -> what apt has of it, of those of these that it knows.
 
     Raises:

@@ -54,10 +54,10 @@ def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False,
     if done.returncode and not status:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise RuntimeError(f"{words[0]}: {said[-1] if said else f'exit status {done.returncode}'}")
-    return uncut(words[0], done.stdout.decode(errors="replace"), end)
+    return require_whole(words[0], done.stdout.decode(errors="replace"), end)
 
 
-def uncut(program: str, text: str, end: str = "\n") -> str:
+def require_whole(program: str, text: str, end: str = "\n") -> str:
     """What a program has printed, where it ends as each line does; as of a terminal's lines, too.
 
     Raises:
@@ -70,7 +70,7 @@ def uncut(program: str, text: str, end: str = "\n") -> str:
     return text.replace("\r\n", "\n")
 
 
-def libraries(root: str) -> list[tuple[str, str, str]]:
+def read_libraries(root: str) -> list[tuple[str, str, str]]:
     """(name, what it is for, path) of each library in the loader's cache, in its order (ldconfig(8)).
 
     Args:

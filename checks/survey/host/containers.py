@@ -69,7 +69,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             `files`, paths that may be ours; `specs`, folders; `units`, names.
     """
     there = [one for one in dpkg.packages() if one.name in asked["packages"]]
-    offered = apt.policies(asked["candidates"])
+    offered = apt.read_policies(asked["candidates"])
     recorded = common.lines(common.read(f"{ROOT}{asked['store']}/installed") or "")
     about = apt.release()
     loaded = LOADED.search(common.read(f"{ROOT}/proc/driver/nvidia/version") or "")
@@ -89,5 +89,5 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "files": [one for path in asked["files"] if (one := lying(path))],
         "specs": specs(asked["specs"]),
         "loaded": loaded[1] if loaded else "",
-        "units": manager.shown(asked["units"], PROPERTIES),
+        "units": manager.read_properties(asked["units"], PROPERTIES),
     }

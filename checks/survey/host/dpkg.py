@@ -61,7 +61,7 @@ def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ..
     text = common.read(status[0], most=256 << 20)
     if not text:
         raise RuntimeError(f"{ADMIN}/status cannot be read")
-    text = common.uncut(f"{ADMIN}/status", text)
+    text = common.require_whole(f"{ADMIN}/status", text)
     found = []
     for paragraph in text.split("\n\n"):
         fields: dict[str, str] = {}

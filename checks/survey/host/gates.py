@@ -119,7 +119,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     units, folder = asked["units"], asked["records"]
     states = manager.properties(units, *PROPERTIES)
     exposed = asked["exposed"]
-    levels = manager.exposure(exposed)
+    levels = manager.read_exposure(exposed)
     found = {}
     for unit in units:
         state = states.get(unit, {})

@@ -33,7 +33,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
-        "audit": _audit(),
+        "audit": _read_audit(),
         "missing": _missing(asked["packages"]),
     }
 
@@ -157,7 +157,7 @@ def _journal() -> dict[str, object]:
     }
 
 
-def _audit() -> str:
+def _read_audit() -> str:
     """What dpkg knows to be unfinished.
 
     Raises:

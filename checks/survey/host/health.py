@@ -36,7 +36,7 @@ PROPERTIES = (
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:
     """Unit -> its properties; of ours that are there, too, though nobody has named them."""
-    return manager.shown(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
+    return manager.read_properties(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
 
 
 def number(text: str | None) -> int | None:
@@ -260,7 +260,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "said": said,
             "out": {name: text.strip() for name, text in out.items() if text},
             "cards": seen.result(),
-            "jobs": manager.listed(jobs.result(), "rw-")[:50],
+            "jobs": manager.parse_unit_names(jobs.result(), "rw-")[:50],
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
         }

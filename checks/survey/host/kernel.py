@@ -37,7 +37,7 @@ def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     status, said, complaint = common.ended("modinfo", "-0", "-k", kernel, *names, limit=10)
     if status not in (0, 1, 127):
         raise RuntimeError(f"modinfo: {complaint.strip()[:200] or f'exit status {status}'}")
-    for field in common.uncut("modinfo", said, "\0").split("\0"):
+    for field in common.require_whole("modinfo", said, "\0").split("\0"):
         matched = MODULE_FIELD.search(field)
         key, value = matched.groups() if matched else ("", "")
         if key == "filename":
@@ -186,7 +186,7 @@ def bus() -> list[dict[str, object]]:
 
 def libraries() -> list[list[str]]:
     """(name, path, the file behind it, its package) of the driver's 64-bit libraries, in the loader's order."""
-    rows = [(name, path) for name, what, path in common.libraries(ROOT) if LIBRARY.fullmatch(f"{name} ({what})")]
+    rows = [(name, path) for name, what, path in common.read_libraries(ROOT) if LIBRARY.fullmatch(f"{name} ({what})")]
     found = [(name, path, os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT)) for name, path in rows]
     owner = dpkg.owners({real for _, _, real in found})
     return [[*row, owner.get(row[2], "")] for row in found]

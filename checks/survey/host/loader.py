@@ -96,7 +96,7 @@ def cached() -> Iterator[list[str]]:
     """The same of what the loader has written down, the first of each name, whatever its lists say now."""
     own, known = folders(), names()
     first: dict[str, str] = {}
-    for name, _, path in common.libraries(ROOT):
+    for name, _, path in common.read_libraries(ROOT):
         first.setdefault(name, path)
     for name, path in sorted(first.items()):
         folder = os.path.realpath(f"{ROOT}{os.path.dirname(path)}")

@@ -188,7 +188,7 @@ def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
     return {unit: known for unit, known in found.items() if known.get("Id", unit) == unit}
 
 
-def blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]]:
+def parse_blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]]:
     """Property -> value, of each unit that `systemctl show` has printed; of several commands each has a line.
 
     A line that is no property, nor of a command that goes on, is another program's and counts for nothing.
@@ -224,7 +224,7 @@ def blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]]:
     return [block for block in found if block]
 
 
-def shown(
+def read_properties(
     names: Sequence[str], wanted: Sequence[str], *options: str, pattern: str = "", limit: float = PATIENCE
 ) -> dict[str, dict[str, str]]:
     """Unit -> property -> value, as systemctl prints them; a unit that nobody has has a state, too.
@@ -246,7 +246,7 @@ def shown(
         return {}
     said = common.run("systemctl", "show", *options, f"--property={','.join(properties_of)}", "--", *units, limit=limit)
     found: dict[str, dict[str, str]] = {}
-    for block in blocks(said, properties_of):
+    for block in parse_blocks(said, properties_of):
         known = [block.get("Id", ""), *block.get("Names", "").split()]
         for name in {*known[:1], *names} & {*known}:
             needed = OF_ALL | (OF_SERVICES if name.endswith(".service") else set())
@@ -258,20 +258,20 @@ def shown(
     return found
 
 
-def exposure(units: Sequence[str]) -> dict[str, str]:
+def read_exposure(units: Sequence[str]) -> dict[str, str]:
     """Unit -> its exposure level (systemd-analyze(1)); without those that it does not know."""
     if not units:
         return {}
     return dict(LEVEL.findall(common.run("systemd-analyze", "security", "--no-pager", "--", *units, status=True)))
 
 
-def listed(text: str, word: str) -> list[str]:
+def parse_unit_names(text: str, word: str) -> list[str]:
     """Units whose names begin with a word, of what `systemctl list-units --plain --no-legend` has printed."""
     rows = (line.split() for line in common.lines(text) if line.startswith(word))
     return [row[0] for row in rows if len(row) > LISTED and NAME.fullmatch(row[0]) and row[1] in LOADED]
 
 
-def call_groups(text: str) -> dict[str, list[str]]:
+def parse_call_groups(text: str) -> dict[str, list[str]]:
     """Group -> system calls and groups in it, of what `systemd-analyze syscall-filter` has printed.
 
     Raises:

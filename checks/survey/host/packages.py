@@ -47,7 +47,7 @@ def matches(name: str, patterns: list[str]) -> bool:
 
 def policy(names: list[str]) -> dict[str, dict[str, object]]:
     """Package -> what apt would install, where the installed version is from, and security updates above it."""
-    rows = apt.policies(names)
+    rows = apt.read_policies(names)
     # an archive's own word for itself, asked without the cache that takes long to make
     told = common.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", limit=apt.LIMIT)
     known = (matched.groups() for line in common.lines(told) if (matched := ORIGIN.fullmatch(line)))

@@ -29,7 +29,7 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     return {
         "started": {unit: _started(unit, records, starts, keys.get(unit), leaks) for unit in units},
         "records": sorted(path.name for path in Path(records).glob("*"))[:MANY],
-        "exposure": manager.exposure(units),
+        "exposure": manager.read_exposure(units),
     }
 
 

@@ -225,7 +225,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "risky": nextboot.risky(),
         "loader": folders_of_the_loader(),
         "files": lying(asked["files"]) + program(asked),
-        "units": manager.shown(asked["units"], PROPERTIES),
+        "units": manager.read_properties(asked["units"], PROPERTIES),
         "masked": nextboot.masked(asked["units"]),
         "kept_down": [*nextboot.kept_down(asked["ways"]), *nextboot.renamed()],
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),

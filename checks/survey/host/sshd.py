@@ -85,7 +85,7 @@ def shut(user: str, address: str) -> Iterator[str]:
     if status:
         return  # that it cannot be read at all is another check's
     rows: dict[str, list[str]] = {}
-    for line in common.lines(common.uncut("sshd", out)):
+    for line in common.lines(common.require_whole("sshd", out)):
         key, _, value = line.partition(" ")
         rows[key] = [*(rows.get(key, []) if key in LISTS else []), *value.split()]
     if not all(key in rows for key in TOLD_ALWAYS):

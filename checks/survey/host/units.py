@@ -56,7 +56,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "configured": few(_configured()),
         "presets": few(_presets(word)),
     }
-    blocks = manager.blocks(_end(shows))
+    blocks = manager.parse_blocks(_end(shows))
     names = [*units, *others, *bare]
     if len(blocks) != len(names):
         raise RuntimeError(f"systemctl told of {len(blocks)} units, not {len(names)}")
@@ -66,9 +66,9 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         **told,
         "bare": plain,
         "shown": {name: _difference(shown[name], plain.get(name.rpartition(".")[2], {})) for name in [*units, *others]},
-        "manager": manager.blocks(_end(settings))[0],
-        "calls": manager.call_groups(_end(calls)),
-        "loaded": sorted(manager.listed(_end(listed), word)),
+        "manager": manager.parse_blocks(_end(settings))[0],
+        "calls": manager.parse_call_groups(_end(calls)),
+        "loaded": sorted(manager.parse_unit_names(_end(listed), word)),
     }
 
 
@@ -91,7 +91,7 @@ def _end(program: subprocess.Popen[bytes]) -> str:
     output, _ = program.communicate(timeout=40)
     if program.returncode:
         raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
-    return common.uncut(str(program.args), output.decode(errors="replace"))
+    return common.require_whole(str(program.args), output.decode(errors="replace"))
 
 
 def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | None]:

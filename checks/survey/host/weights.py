@@ -51,7 +51,7 @@ def _look(asked: dict[str, Any]) -> dict[str, object]:
         "now": now,
         "folders": _folders(Path(asked["root"]), [Path(path) for path in files]),
         "extra": [path for folder in sorted(declared) for path in _beside(Path(folder)) if path not in files],
-        "units": manager.shown(asked["units"], PROPERTIES, "--timestamp=unix"),
+        "units": manager.read_properties(asked["units"], PROPERTIES, "--timestamp=unix"),
         "stamp": _mtime(STAMPS / f"stamp-{asked['units'][0]}"),
     }
     wanted = []
