@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from cli.resolving.web import Unavailable
 
 # How apt-get 2 and 3 begin a line that says what is wrong; of a signature they only warn.
 REASONS = ("E: ", "Error: ", "W: GPG error", "W: OpenPGP", "Warning: OpenPGP")
+# A line of `apt-get indextargets` whose format begins with an address and has four fields
+TARGET = re.compile(r"[a-z][a-z0-9+-]*:/\S* \S+ \S+ \S.*")
 
 
 class Apt:
@@ -97,4 +100,6 @@ def run(command: list[str]) -> str:
         # there are more words around it
         reasons = [line for line in said if line.startswith(REASONS)] or said[-3:]
         raise Unavailable(f"{command[0]} failed: {' '.join(reasons[:3])}")
+    if "\0" in done.stdout or (done.stdout and not done.stdout.endswith("\n")):
+        raise Unavailable(f"{command[0]}: its output is cut off, or no text")
     return done.stdout

@@ -18,6 +18,7 @@ from roles.unreached import why
 
 LONGEST = 2000  # characters of a line that a host has had a part in
 PYINFRAS = re.compile(r"/pyinfra(_cli)?/")
+FACT, REASON = "could not process fact: ", "ValueError: "
 CONNECTING = ("host.py:connect", "client.py:get_host_keys")
 """Where pyinfra says how it connects; what comes of that is said here."""
 PREFIXED = re.compile(r"\[([^\]]+)\] +(.*)")
@@ -64,6 +65,9 @@ class Output(BaseStateCallback, logging.Handler):
         for line in text.splitlines():
             found = PREFIXED.fullmatch(line)
             name, said = (found[1], found[2]) if found and found[1] in self.hosts else ("", line)
+            if FACT in said and name and self.hosts[name].errors:
+                continue  # all that its script was asked; the line before has the reason
+            said = said.removeprefix(REASON) if PYINFRAS.search(record.pathname) else said
             said = _bounded(said)
             if name and level >= logging.ERROR:
                 self.hosts[name].errors.append(said)

@@ -18,10 +18,9 @@ from checks.survey.section import Scene, Section
 
 HOST = Path(__file__).with_name("host")
 COMMON = (
-    *("common", "heard", "threads", "closures", "code", "net", "web", "asking", "tracing", "dpkg", "leads"),
-    *("doing", "jobs"),
-    *("runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports", "nextboot"),
-    *("filters", "places", "scripts", "manager"),
+    *("common", "manager", "heard", "threads", "closures", "code", "net", "web", "asking", "tracing", "dpkg", "leads"),
+    *("doing", "jobs", "runas", "commands", "sshd", "pam", "bus", "apt", "keeping", "docker", "overlays", "imports"),
+    *("nextboot", "filters", "places", "scripts"),
 )
 """Modules of the program that its sections may import; each may import those before it."""
 IMPORTED = re.compile(r"^from checks[.]survey[.]host(?:[.](\w+))? import (.+)$", re.MULTILINE)

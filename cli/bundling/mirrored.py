@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 
-from cli.apt import Apt, run
+from cli.apt import TARGET, Apt, run
 from cli.resolving.web import Content, Unavailable
 from rigwright.supply.archives import APART, PACKAGES, SIGNED, Release, Suite, release
 from rigwright.types import RelativePath
@@ -117,9 +117,8 @@ def mirrored(apt: Apt, system: str, addresses: list[list[str]], folder: Path) ->
 
 def _lists(apt: Apt) -> list[_List]:
     wanted = "$(REPO_URI) $(RELEASE) $(METAKEY) $(FILENAME)"
-    rows = [
-        line.split(" ", 3) for line in apt.get("indextargets", "--format", wanted, "Created-By: Packages").splitlines()
-    ]
+    listed = apt.get("indextargets", "--format", wanted, "Created-By: Packages")
+    rows = [line.split(" ", 3) for line in listed.splitlines() if TARGET.fullmatch(line)]
     found = [_List(base, suite.rstrip("/"), name, Path(file)) for base, suite, name, file in rows]
     return [one for one in found if one.file.exists()]  # apt keeps no empty ones
 

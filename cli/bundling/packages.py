@@ -5,6 +5,7 @@ The machine's own apt finds, fetches and verifies them.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,15 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
 
-from cli.apt import Apt, run
+from cli.apt import TARGET, Apt, run
 from cli.bundling.mirrored import VERBATIM, Brought, mirrored
 from cli.resolving.archives import TIMELY
 from cli.resolving.web import Unavailable
 from rigwright.host.systems import CODENAMES, COMPONENTS, KEYRING
 
 T = TypeVar("T")
+# An address in quotes, the file's name, its bytes and digest (apt-get(8), --print-uris)
+ADDRESS = re.compile(r"'[^']+' \S+ [0-9]+ \S*")
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,15 @@ class Archive:
         """
 
         def brought(apt: Apt) -> Brought:
-            addresses: dict[str, list[str]] = {}
+            known: dict[str, list[str]] = {}
             for one in wanted:
                 names = (*one.names, *(name for name in one.perhaps if apt.has(name)), *map(str, one.debs))
                 words = ("--yes", "--no-install-recommends", "install", *names)
-                lines = [line.split() for line in apt.get("--print-uris", *words).splitlines()]
                 there = {f"file:{path}" for path in one.debs}
-                addresses |= {line[0]: line for line in lines if unquote(line[0].strip("'")) not in there}
+                rows = parse_addresses(apt.get("--print-uris", *words))
+                known.update({row[0]: row for row in rows if unquote(row[0].strip("'")) not in there})
                 apt.get("--download-only", *words)
-            return mirrored(apt, self.system, list(addresses.values()), folder)
+            return mirrored(apt, self.system, list(known.values()), folder)
 
         return self._first(COMPONENTS[self.distribution], brought, **TIMELY, **VERBATIM)
 
@@ -111,6 +114,11 @@ class Archive:
         return found
 
 
+def parse_addresses(listed: str) -> list[list[str]]:
+    """Address in quotes, file name, size and digest of each package that apt would fetch, of its --print-uris."""
+    return [line.split() for line in listed.splitlines() if ADDRESS.fullmatch(line)]
+
+
 def places(listed: str, distribution: str, own: str, wanted: str) -> list[tuple[str, str]]:
     """Where a machine's own distribution is had, for another release of it: addresses and suites.
 
@@ -121,7 +129,7 @@ def places(listed: str, distribution: str, own: str, wanted: str) -> list[tuple[
         wanted: Codename of the release that is wanted.
     """
     found, label = [], distribution.capitalize()
-    for base, suite, codename, of in (line.split(" ", 3) for line in listed.splitlines()):
+    for base, suite, codename, of in (line.split(" ", 3) for line in listed.splitlines() if TARGET.fullmatch(line)):
         # a source may call a release stable; Ubuntu gives updates the codename of what they update
         named = suite if own in suite else codename
         if of in (label, f"{label}-Security") and own in named:

@@ -15,7 +15,13 @@ from rigwright.host.channel import one_of, text, word
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")
 # with APT::Get::Purge, settings go too
-REMOVE = re.compile(r"(?:Remv|Purg) (\S+)(?: .*)?")
+REMOVE = re.compile(r"(?:Remv|Purg) (\S+) \[.*")
+# How many of each, before them; `downgraded` and `reinstalled` where there are some
+COUNTED = re.compile(
+    r"([0-9]+) upgraded, ([0-9]+) newly installed, ((?:[0-9]+ \S+, )*)([0-9]+) to remove and [0-9]+ not upgraded\."
+)
+INCOMPLETE = "apt-get did not list all that it would do"
+ALSO = re.compile(r"([0-9]+) (?:re-installed|reinstalled|downgraded), ")
 
 
 @dataclass(frozen=True)
@@ -65,18 +71,26 @@ def parse(lines: Iterable[str], made: type[S], offered: Iterable[tuple[str, str]
         lines: What it printed.
         made: What a transaction is to be.
         offered: (name, version) of what archives have.
+
+    Returns:
+        The transaction; INCOMPLETE is among its complaints where apt counts more than it lists, or does not count.
     """
     installed, removed, complaints = [], [], []
+    counted: tuple[int, int] | None = None
     for line in lines:
         if matched := INSTALL.fullmatch(line):
             installed.append((_plain(matched[1]), matched[2] or "", matched[3]))
         elif matched := REMOVE.fullmatch(line):
             removed.append(_plain(matched[1]))
+        elif matched := COUNTED.fullmatch(line):
+            counted = sum(map(int, (matched[1], matched[2], *ALSO.findall(matched[3])))), int(matched[4])
         elif line.startswith("E: "):
             complaints.append(line.removeprefix("E: "))
         elif complaints and line.startswith("   "):
             # the solver of apt 3.0 says why, in lines of its own
             complaints[-1] += f" {line.strip()}"
+    if not complaints and (counted is None or len(installed) < counted[0] or len(removed) < counted[1]):
+        complaints.append(INCOMPLETE)
     return made(tuple(installed), tuple(removed), tuple(complaints), tuple(offered))
 
 

@@ -21,6 +21,8 @@ Type = Callable[[str], Any]
 Schema = Mapping[str, tuple[Type, ...]]
 """Key -> the type of each of its values."""
 END = "end"
+UNREAD = "unread"
+"""A program that failed on the host, and how: a script tells it in place of what that would have printed."""
 
 
 def matching(pattern: str, what: str) -> Type:
@@ -149,7 +151,8 @@ def read(output: Iterable[str], schema: Schema) -> Told:
     """Read what a script with `fact` has printed.
 
     Raises:
-        ValueError: it is not whole, or a record is not what the schema says of its key.
+        ValueError: it is not whole, a program that it goes by has failed, or a record is not what the schema says of
+            its key.
     """
     line = next((line for line in reversed([line.strip() for line in output]) if line), "")
     if not line:
@@ -170,8 +173,19 @@ def read(output: Iterable[str], schema: Schema) -> Told:
             if at != len(fields) - 1:
                 raise ValueError("the host's report has data after its end")
             return Told(rows)
+        if key == UNREAD and len(values) == 2:
+            raise ValueError(f"the host's {said(values[0])[:100]} {_describe_failure(said(values[1])[:100])}")
         rows.setdefault(key, []).append(_row(key, values, schema))
     raise ValueError("the host's report was cut off")
+
+
+def _describe_failure(how: str) -> str:
+    """Why a program's output counts for nothing."""
+    if how == "cut":
+        return "printed no whole line at its end"
+    if how == "124":
+        return "did not end in time"
+    return f"ended with status {how}" if how.isdecimal() else f"does not print all of {how or 'a package'}"
 
 
 def _row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:

@@ -58,6 +58,8 @@ libnvidia-compute-580-server:
  *** 580.159.03-0ubuntu0.24.04.1 100
         100 /var/lib/dpkg/status
 nvidia-utils-580-server:
+  Installed: 580.159.03-0ubuntu0.24.04.1
+  Candidate: 580.159.03-0ubuntu0.24.04.1
   Version table:
      610.1-1 500
         500 http://a.example/ubuntu noble-updates/restricted amd64 Packages
@@ -65,10 +67,14 @@ nvidia-utils-580-server:
         600 https://b.example/repo  Packages
         100 /var/lib/dpkg/status
 nvidia-local:
+  Installed: 1.0
+  Candidate: 1.0
   Version table:
  *** 1.0 100
         100 /var/lib/dpkg/status
 nvidia-ppa:
+  Installed: 580.1-1
+  Candidate: 580.1-1
   Version table:
  *** 580.1-1 500
         -10 https://c.example/ppa noble/main amd64 Packages
@@ -87,7 +93,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self.write("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
-        programs = {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "apt-mark": "exit 1", "modinfo": "exit 1"}
+        programs = {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "apt-mark": "true", "modinfo": "exit 1"}
         for name, text in {**programs, "mokutil": "exit 1"}.items():
             stand_in(self.root / "bin", name, text)
         (self.root / "sys").mkdir()

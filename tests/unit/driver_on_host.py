@@ -14,6 +14,7 @@ from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.packages.wanted import Wanted
 from roles.operations import drivers, shell, working
 from roles.operations.drivers import LOOK, _Host
+from tests.unit.apt_lines import simulated
 from tests.unit.driver_ours import NAMES, NEW, OLD
 from tests.unit.driver_ours import rig as managed
 from tests.unit.scripts import stand_in
@@ -40,7 +41,7 @@ class OnHost(_Host):
             done = Path(f"{self.jobs}/{LOOK}/done")
             done.parent.mkdir(parents=True, exist_ok=True)
             how, *said = self.says
-            done.write_text("\n".join(telling(("how", how), ("said", "\n".join(said)))))
+            done.write_text("\n".join(telling(("how", how), ("said", "\n".join(simulated(said))))))
         return unit != self.fails
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from checks.survey.cards import CARDS
-from checks.survey.host import cards, dpkg, kernel, settings
+from checks.survey.host import cards, dpkg, kernel, manager, settings
 from checks.survey.kernel import KERNEL as KERNELS
 from checks.survey.section import Scene
 from checks.survey.settings import SETTINGS
@@ -99,7 +99,9 @@ class NvidiaHost:
         stand_in(root / "bin", "nvidia-smi", SMI)
         stand_in(root / "bin", "journalctl", JOURNALCTL)
         stand_in(root / "bin", "uname", f"echo {KERNEL}")
-        stand_in(root / "sbin", "ldconfig", f"cat {root}/says/ldconfig")
+        stand_in(
+            root / "sbin", "ldconfig", f'cd {root}/says; echo "$(wc -l < ldconfig) libs found in cache"; cat ldconfig'
+        )
         self.write("run/log/journal/0/system.journal", "")
         self.says(gpus=SEEN["busy"], recovery=SEEN["recovery"], apps=SEEN["apps"])
         self.says(**{name: SEEN[name] for name in ("memory", "temperature", "topology")}, nvlink=NVLINK)
@@ -156,7 +158,7 @@ class NvidiaHost:
             stack.enter_context(patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}))
             for module in (dpkg, kernel, settings, cards):
                 stack.enter_context(patch.object(module, "ROOT", str(self.root)))
-            stack.enter_context(patch.object(settings, "units", self._units))
+            stack.enter_context(patch.object(manager, "read_properties", self._units))
             for section, module in ((KERNELS, kernel), (SETTINGS, settings), (CARDS, cards)):
                 asked = section.asks(scene)
                 if asked is not None:
@@ -165,5 +167,5 @@ class NvidiaHost:
             row.update(uid=0, gid=0)
         return Survey(answers)
 
-    def _units(self, names: list[str]) -> dict[str, dict[str, str]]:
+    def _units(self, names: list[str], *_: object) -> dict[str, dict[str, str]]:
         return {name: {"UnitFileState": (self.root / "says/enabled").read_text().strip()} for name in names}

@@ -20,6 +20,7 @@ from roles.operations.containers import _hold, _refresh, _take, _undisturbed
 from roles.operations.debs import Wanted, _bring
 from roles.operations.working import Working
 from tests.unit import programs
+from tests.unit.apt_lines import simulated
 from tests.unit.containing import FOUR, host, planned, rig, toolkit
 from tests.unit.scripts import stand_in
 from tests.unit.ssh_host import Host
@@ -45,7 +46,7 @@ class OnHost(Working):
             done = Path(self.done(unit))
             done.parent.mkdir(parents=True, exist_ok=True)
             how, *said = self.says
-            done.write_text("\n".join(telling(("how", how), ("said", "\n".join(said)))))
+            done.write_text("\n".join(telling(("how", how), ("said", "\n".join(simulated(said))))))
         elif unit in ("rw-job-docker-options", "rw-job-cdi"):
             Path(self.done(unit)).parent.mkdir(parents=True, exist_ok=True)
             return programs.run(["sh", "-c", script]).returncode == 0 and Path(self.done(unit)).exists()

@@ -17,6 +17,7 @@ from rigwright.debs.versions import numbers, upstream
 from rigwright.render import render
 from rigwright.supply.network import network
 from tests.unit import programs
+from tests.unit.apt_lines import simulated
 from tests.unit.containing import FOUR, KEY, docker, toolkit
 from tests.unit.driver_jobs import APT_GET, DPKG, DPKG_QUERY, FILES, HERE
 from tests.unit.samples import rig
@@ -91,7 +92,7 @@ def test_what_differs_is_said_by_the_makers_versions() -> None:
 def test_a_transaction_is_judged_before_it_happens(
     lines: list[str], offered: tuple[tuple[str, str], ...], removed: tuple[str, ...], said: list[str]
 ) -> None:
-    found = objections(parse(lines, Simulation, offered), toolkit(), removed)
+    found = objections(parse(simulated(lines), Simulation, offered), toolkit(), removed)
     assert len(found) == len(said)
     for one, begins in zip(found, said, strict=True):
         assert one.startswith(begins)
@@ -177,7 +178,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_our_archive_is_read_alone_and_strictly_before_the_others(job: Job) -> None:
-    (job.root / "simulated").write_text("Inst libnvidia-container1 (1.20.0-1 x [amd64])\n")
+    (job.root / "simulated").write_text("\n".join(simulated(["Inst libnvidia-container1 (1.20.0-1 x [amd64])"])) + "\n")
     done = job.run("look")
     assert done.returncode == 0, done.stderr
     assert job.asked[1:3] == ["update x.sources ", "update "]

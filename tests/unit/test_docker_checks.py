@@ -17,12 +17,11 @@ import pytest
 
 from checks import test_docker
 from checks.survey.firewall import Firewall
-from checks.survey.host import containers, docker
+from checks.survey.host import containers, docker, manager
 from checks.survey.taken import Survey
 from rigwright.declaration.entry import Share
 from tests.unit.checking import red_of
 from tests.unit.containing import rig
-from tests.unit.scripts import stand_in
 from tests.unit.test_container_checks import told
 from tests.unit.test_packets import AT
 
@@ -36,7 +35,6 @@ ANSWERS = {"/info": INFO, "/containers/json": [ROW, {"Id": 5}, "odd"], "/contain
 @contextmanager
 def daemon(root: Path, answers: dict[str, Any]) -> Iterator[Path]:
     """This process as Docker's daemon."""
-    stand_in(root / "bin", "systemctl", f"echo {os.getpid()}")
     path = root / "docker.sock"
     with closing(socket.socket(socket.AF_UNIX)) as server, closing(socket.create_server(("127.0.0.1", 0))):
         server.bind(str(path))
@@ -56,7 +54,7 @@ def daemon(root: Path, answers: dict[str, Any]) -> Iterator[Path]:
                     client.sendall(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
 
         threading.Thread(target=serve, daemon=True).start()
-        with patch.dict(os.environ, {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"}):
+        with patch.object(manager, "properties", lambda units, *_: {unit: {"MainPID": os.getpid()} for unit in units}):
             yield path
         server.shutdown(socket.SHUT_RDWR)
 

@@ -8,6 +8,7 @@ import pytest
 
 from rigwright.nvidia.packages.simulation import objections, parse, read
 from rigwright.nvidia.packages.wanted import Wanted, wanted
+from tests.unit.apt_lines import simulated
 from tests.unit.driver_hosts import C3090, box, host, made
 from tests.unit.driver_ours import LOCKED, NEW, OLD
 from tests.unit.telling import telling
@@ -31,7 +32,7 @@ Conf nvidia-driver-cuda (595.71.05-1 NVIDIA CUDA:localhost [amd64])"""
 UPGRADE = """\
 The following packages will be upgraded:
   libcuda1 nvidia-driver-cuda
-12 upgraded, 0 newly installed, 0 to remove and 1 not upgraded.
+2 upgraded, 0 newly installed, 0 to remove and 1 not upgraded.
 Inst nvidia-driver-cuda [595.58.03-1] (595.71.05-1 NVIDIA CUDA:localhost [amd64]) []
 Inst libcuda1 [595.58.03-1] (595.71.05-1 NVIDIA CUDA:localhost, local-deb [amd64]) [nvidia-driver-cuda:amd64 ]
 Conf libcuda1 (595.71.05-1 NVIDIA CUDA:localhost [amd64])"""
@@ -130,7 +131,7 @@ PRINTED: dict[str, tuple[str, Rows, tuple[str, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", PRINTED)
 def test_apt_would_do(name: str) -> None:
     text, installed, removed, complaints = PRINTED[name]
-    found = parse(text.splitlines())
+    found = parse(simulated(text.splitlines()))
     assert (found.installed, found.removed, found.complaints) == (installed, removed, complaints)
 
 
@@ -143,15 +144,15 @@ def test_the_drivers_packages_are_told_from_what_comes_along() -> None:
         "Inst cuda-drivers-595 (595.71.05-1 NVIDIA CUDA:localhost [amd64])",
         "Inst theirs (595.71.05-1 Debian [amd64])",
     ]
-    found = [(one.name, one.version) for one in parse(lines).drivers]
+    found = [(one.name, one.version) for one in parse(simulated(lines)).drivers]
     assert found == [
         (name, "595.71.05-1") for name in ("libcuda1", "nvidia-driver-cuda", "nvidia-modprobe", "cuda-drivers-595")
     ]
-    assert parse(lines[:1]).drivers == ()
+    assert parse(simulated(lines[:1])).drivers == ()
 
 
 def one(line: str) -> list[str]:
-    return objections(parse(line.splitlines()), LOCKED)
+    return objections(parse(simulated(line.splitlines())), LOCKED)
 
 
 REPLACES = replace(LOCKED, plan=replace(LOCKED.plan, removed=("nvidia-kernel-open-dkms",)))
@@ -184,7 +185,7 @@ OBJECTIONS: dict[str, tuple[str, list[str]]] = {
         ["libnvidia-ml1 595.71.05-1 is not in the lock: run `rigwright lock --refresh`"],
     ),
     "all at once": (
-        f"{DOWNGRADE}\nInst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])\nRemv theirs",
+        f"{DOWNGRADE}\nInst libnvidia-ml1 (595.71.05-1 NVIDIA [amd64])\nRemv theirs [1.0]",
         ["apt would remove theirs", "libcuda1 would be i", "libnvidia-ml1 595.71.05-1 is not in the lock"],
     ),
 }
@@ -198,8 +199,8 @@ def test_it_is_objected_to(name: str) -> None:
 
 
 def test_a_removal_that_the_plan_says_is_no_surplus() -> None:
-    assert objections(parse(["Remv nvidia-kernel-open-dkms [595.71.05-1]"]), REPLACES) == []
-    (reason,) = objections(parse(REMOVAL.splitlines()), REPLACES)
+    assert objections(parse(simulated(["Remv nvidia-kernel-open-dkms [595.71.05-1]"])), REPLACES) == []
+    (reason,) = objections(parse(simulated(REMOVAL.splitlines())), REPLACES)
     assert reason.startswith("apt would remove theirs:")
 
 
@@ -213,24 +214,24 @@ def unlocked() -> Wanted:
 )
 def test_a_name_that_hides_another_branch_is_not_followed(version: str, objected: bool) -> None:
     line = f"Inst nvidia-utils-580-server ({version}-0ubuntu0.24.04.1 Ubuntu:24.04/noble [amd64])"
-    found = objections(parse([line]), unlocked())
+    found = objections(parse(simulated([line])), unlocked())
     branch = version.partition(".")[0]
     begin = f"nvidia-utils-580-server would be installed as {version} of branch {branch} instead of 580: it is"
     assert [reason.startswith(begin) for reason in found] == [True] * objected
 
 
 def test_without_a_lock_no_package_is_missing_from_it() -> None:
-    assert objections(parse(UBUNTU.splitlines()), unlocked()) == []
+    assert objections(parse(simulated(UBUNTU.splitlines())), unlocked()) == []
 
 
 def test_where_the_wanted_driver_is_gone_those_that_are_there_whole_are_named() -> None:
     one = Wanted(made(box(C3090), host()), "595.58.03", ("a", "b"), {"a": "595.58.03-1", "b": "595.58.03-1"})
     said = ["E: Version '595.58.03-1' for 'a' was not found"]
     older = [("a", "595.45.04-1"), ("b", "595.45.04-1"), ("b", "550.9-1")]
-    (reason,) = objections(parse(said, older), one)
+    (reason,) = objections(parse(simulated(said), older), one)
     assert reason.startswith("595.58.03 is not available: the archive has 595.45.04; set one of those in catalog/")
     for there in ([("a", "595.58.03-1"), ("b", "595.58.03-1")], [], [("a", "595.45.04-1")]):
-        (reason,) = objections(parse(said, there), one)
+        (reason,) = objections(parse(simulated(said), there), one)
         assert reason.startswith("apt cannot resolve it: Version '595.58.03-1'")
 
 
@@ -246,11 +247,11 @@ MODULES = f"Inst linux-modules-nvidia-580-server-open-{KERNEL} (6.8.0-45.45+1 Ub
 )
 def test_a_kernel_does_not_come_without_modules(image: str, lines: list[str], objected: bool) -> None:
     kernel = f"Inst {image}{KERNEL} (6.8.0-45.45 Ubuntu:24.04/noble [amd64])"
-    found = objections(parse([kernel, *lines]), unlocked())
+    found = objections(parse(simulated([kernel, *lines])), unlocked())
     why = f"linux-image-generic would bring kernel {KERNEL}, for which the archive has no modules yet: try again"
     assert [reason.startswith(why) for reason in found] == [True] * objected
     # where the host builds modules, that is seen when it has
-    assert objections(parse([kernel]), LOCKED) == []
+    assert objections(parse(simulated([kernel])), LOCKED) == []
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,13 @@ def test_cards_say_what_they_take(answer: Answer, found: tuple[CardUse, ...], fa
 
 
 Looking = Callable[..., Look]
-SHOW = "Id={unit}\\nLoadState=loaded\\nActiveState={active}\\nSubState=running\\nResult=success\\nNRestarts=0\\n"
-SHOW += "MainPID=1\\nMemoryCurrent=5\\nInvocationID=aa\\n"
+SHOW = "Id=$unit\\nNames=$unit\\nLoadState=loaded\\nActiveState={active}\\nSubState=running\\n"
+SHOW += "Result=success\\nNRestarts=0\\nMainPID=1\\nMemoryCurrent=5\\nInvocationID=aa\\n"
 SHOW += "ActiveEnterTimestampMonotonic=1\\nStateChangeTimestampMonotonic=1\\n"
+SYSTEMCTL = """
+[ "$1" = show ] || exit 0
+for unit; do case $unit in *'*'* | -*) ;; *.*) printf "{show}\\n" ;; esac; done
+"""
 
 
 @pytest.fixture
@@ -141,9 +145,7 @@ def looking(folder: Path) -> Looking:
     key = folder / str(ask["key"]).lstrip("/")
     key.parent.mkdir(parents=True)
     key.write_text(f"{KEY}\n")
-    stand_in(
-        folder / "bin", "systemctl", f"case $1 in show) printf '{SHOW.format(unit=one.unit, active='active')}' ;; esac"
-    )
+    stand_in(folder / "bin", "systemctl", SYSTEMCTL.format(show=SHOW.format(active="active")))
     stand_in(folder / "bin", "journalctl", "echo fine; echo 'CUDA out of memory. token=abc'")
 
     def look(**changes: Any) -> Look:

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from checks import test_envs
-from checks.survey.host import common
 from checks.survey.host import patched as on_host
 from checks.survey.patched import PATCHED, files
 from checks.survey.section import Scene
@@ -166,7 +165,7 @@ def test_when_processes_of_a_service_began(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "chat/cgroup.procs").write_text(f"{os.getpid()}\n")
     (tmp_path / "chat/container/cgroup.procs").write_text("0\n")
     monkeypatch.setattr(on_host, "GROUPS", str(tmp_path))
-    monkeypatch.setattr(common, "run", lambda *_: "/chat\n")
+    monkeypatch.setattr(on_host.manager, "properties", lambda units, name: {one: {name: "/chat"} for one in units})
     told = on_host.look({"files": {}, "units": {"chat.service": ["/"]}})["units"]
     assert isinstance(told, dict)
     (mine,) = told["chat.service"]

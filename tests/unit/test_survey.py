@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rigwright.host import channel
 from rigwright.host.basics import Listener
 from rigwright.render import render
+from rigwright.survey import findings
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey, parse
 from tests.unit import programs
+from tests.unit.scripts import stand_in
 from tests.unit.telling import told
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -212,6 +216,19 @@ def test_a_driver_that_hangs_is_not_waited_for_long_and_its_slowest_question_is_
     script = render("probe/survey.sh.j2")
     assert "SUPPORTED_CLOCKS" not in script
     assert [line for line in script.splitlines() if "nvidia-smi" in line] == ['smi() { timeout 20 nvidia-smi "$@"; }']
+
+
+@pytest.mark.parametrize("status", [0, 14, 15])
+def test_a_warning_or_a_lost_card_hides_no_other_card(tmp_path: Path, status: int) -> None:
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Release Build\n")
+    row = "0, 00000000:01:00.0, 24576, 8.6, NVIDIA GeForce RTX 3090"
+    lines = ["WARNING: infoROM is corrupted at gpu 0000:02:00.0", row, "Unable to determine the device handle for GPU1"]
+    answer = "".join(f"echo '{line}'; " for line in lines)
+    stand_in(tmp_path / "bin", "nvidia-smi", f"case $* in *compute_cap*) {answer} exit {status} ;; esac; exit 6")
+    script = render("probe/survey.sh.j2").replace("/proc/driver/nvidia/version", f"{tmp_path}/version")
+    done = programs.run(["sh", "-c", script], env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    report = channel.read(done.stdout.splitlines(), findings.SCHEMA)
+    assert (report.all("gpu"), report.all("smi_failed")) == ([row], [])
 
 
 def test_a_mount_with_an_odd_name_is_none_to_suggest() -> None:

@@ -119,7 +119,7 @@ def test_each_property_is_asked_of_what_has_it_and_told_as_it_is(at: Path) -> No
     }
     assert heard[0].startswith(b"\0AUTH EXTERNAL 3")
     path = "rigwright_2dchat_2eservice"
-    kinds = {"Id": "Unit", "DropInPaths": "Unit", "MainPID": "Service", "ActiveEnterTimestamp": "Service"}
+    kinds = {"Id": "Unit", "DropInPaths": "Unit", "MainPID": "Service", "ActiveEnterTimestamp": "Unit"}
     assert asked(heard[1]) == [(path, kinds[name], name) for name in values]
 
 

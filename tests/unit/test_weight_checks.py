@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from checks import test_weights
-from checks.survey.host import common
 from checks.survey.host import weights as looking
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
@@ -82,7 +81,7 @@ def _day(ahead: float) -> str:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     made = Place(tmp_path)
-    monkeypatch.setattr(looking, "_units", lambda names: made.units)
+    monkeypatch.setattr(looking.manager, "read_properties", lambda *_: made.units)
     monkeypatch.setattr(looking, "STAMPS", made.folder)
     return made
 
@@ -294,18 +293,9 @@ def test_a_disk_that_does_not_answer_is_said(place: Place, monkeypatch: pytest.M
         place.took()
 
 
-def test_units_are_told_by_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def run(*words: str) -> str:
-        asked.append(words)
-        return "LoadState=loaded\nResult=a=b\n\nLoadState=masked\n"
-
-    monkeypatch.setattr(common, "run", run)
+def test_moments_of_units_are_of_no_zone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
-    assert looking._units(["a.timer", "a.service"]) == {
-        "a.timer": {"LoadState": "loaded", "Result": "a=b"},
-        "a.service": {"LoadState": "masked"},
-    }
-    assert len(asked) == 1
-    assert os.environ["TZ"] == "UTC"
+    monkeypatch.setattr(
+        looking.manager, "read_properties", lambda *words: {"TZ": {"said": os.environ["TZ"], "how": words[2]}}
+    )
+    assert place.took().read(WEIGHTS).units == {"TZ": {"said": "UTC", "how": "--timestamp=unix"}}

@@ -257,7 +257,8 @@ def test_whom_sshd_would_shut_out_is_told(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, why: list[str]
 ) -> None:
     write("etc/group", "root:x:0:\nssh:x:101:alice\n")
-    stand_in(tmp_path / "bin", "sshd", f"printf '%s\\n' '{said}'")
+    always = "usedns no\npermitrootlogin without-password"
+    stand_in(tmp_path / "bin", "sshd", f"printf '%s\\n' '{always}' '{said}'")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     assert [*sshd.shut("root", "192.0.2.7")] == why
 

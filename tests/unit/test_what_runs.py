@@ -43,6 +43,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     for name in ("libssl.so.3", "glibc-hwcaps/x86-64-v3/liba.so.1"):
         made(f"{LIBRARIES}/{name}")
     made("sbin/none")
+    stand_in(tmp_path / "sbin", "ldconfig", "echo '0 libs found in cache'")
     made("var/lib/dpkg/status", "Package: none\nStatus: install ok installed\n")
     return made
 
@@ -65,7 +66,7 @@ def test_what_the_loader_finds_first_is_told(write: Write, tmp_path: Path) -> No
     cache = (
         f"\\tlibssl.so.3 (libc6,x86-64) => /opt/c/libssl.so.3\\n\\tlibssl.so.3 (libc6) => /{LIBRARIES}/libssl.so.3\\n"
     )
-    stand_in(tmp_path / "sbin", "ldconfig", f"printf '1 libs\\n{cache}'")
+    stand_in(tmp_path / "sbin", "ldconfig", f"printf '2 libs found in cache\\n{cache}'")
     found = loader.look({})["before"]
     assert found == [
         ["/opt/a", "/etc/ld.so.conf", "libssl.so.3"],

@@ -63,10 +63,10 @@ def log(pattern: str) -> dict[str, object]:
         )
         last = pool.submit(common.ended, *words, "-n", "1", limit=15)
         try:
-            (_, said, _), (status, some, complaint) = fitting.result(), last.result()
+            (matched, said, trouble), (status, some, complaint) = fitting.result(), last.result()
         except subprocess.TimeoutExpired:
             return {"blind": "journalctl does not answer", "messages": []}
-    messages = []
+    messages, reason = [], ""
     for line in common.lines(said):
         try:
             message = json.loads(line).get("MESSAGE")
@@ -77,7 +77,12 @@ def log(pattern: str) -> dict[str, object]:
             message = bytes(one for one in message if isinstance(one, int) and 0 <= one < 256).decode(errors="replace")
         if isinstance(message, str):
             messages.append(message)
-    return {"blind": blind(status, bool(some.strip()), complaint), "messages": messages + ring(pattern, messages)}
+    # without a match it ends with 1
+    if matched not in (0, 1) or (said and not said.endswith("\n")):
+        status, complaint = matched or status, trouble or "its output is cut off"
+        reason = f"journalctl ended with status {status}: {complaint.strip()[:200]}"
+    reason = blind(status, bool(some.strip()), complaint) or reason
+    return {"blind": reason, "messages": messages + ring(pattern, messages)}
 
 
 def blind(status: int, some: bool, complaint: str) -> str:

@@ -17,6 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+# ldconfig(8), --print-cache: how many there are, and a line for each
+COUNTED = re.compile(r"([0-9]+) libs? found in cache\b")
+CACHED = re.compile(r"\t(\S+) \(([^()]*)\) => (/.*)")
 MOST = 8 << 20  # bytes of a file for people or systemd; none of them is as long
 BEGIN = 1 << 20  # bytes that are read of what anybody may have made as long as he likes
 # What lies there and cannot be read; a device's own attributes say so, too, where they have no value
@@ -33,18 +36,60 @@ PIECE = 1 << 20  # bytes
 WILD = re.compile(r"[*?\[]")  # what makes a pattern of a word (fnmatch(3))
 
 
-def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False) -> str:
-    """What a program prints on standard output.
+def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False, end: str = "\n") -> str:
+    """What a program prints on standard output, up to its end: no value in it is a part of another one.
+
+    Args:
+        words: Its name and arguments.
+        limit: Seconds that it may take.
+        stdin: What it reads.
+        status: Whether it may fail.
+        end: What each line of it ends with.
 
     Raises:
-        RuntimeError: it fails, unless `status` says that it may.
+        RuntimeError: it fails, or its output is cut off.
         subprocess.TimeoutExpired: after `limit` seconds.
     """
     done = subprocess.run(words, input=stdin.encode(), capture_output=True, timeout=limit, check=False)
     if done.returncode and not status:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise RuntimeError(f"{words[0]}: {said[-1] if said else f'exit status {done.returncode}'}")
-    return done.stdout.decode(errors="replace")
+    return require_whole(words[0], done.stdout.decode(errors="replace"), end)
+
+
+def require_whole(program: str, text: str, end: str = "\n") -> str:
+    """What a program has printed, where it ends as each line does; as of a terminal's lines, too.
+
+    Raises:
+        RuntimeError: it is cut off, or no text.
+    """
+    if text and not text.endswith(end):
+        raise RuntimeError(f"{program}: its output is cut off")
+    if end != "\0" and "\0" in text:
+        raise RuntimeError(f"{program}: its output is no text")
+    return text.replace("\r\n", "\n")
+
+
+def read_libraries(root: str) -> list[tuple[str, str, str]]:
+    """(name, what it is for, path) of each library in the loader's cache, in its order (ldconfig(8)).
+
+    Args:
+        root: The host's root; a test has a folder for it.
+
+    Raises:
+        RuntimeError: ldconfig fails, or prints fewer than it counts.
+    """
+    program = f"{root}/sbin/ldconfig"
+    rows: list[tuple[str, str, str]] = []
+    count = -1
+    for line in lines(run(program, "-p", limit=10)):
+        if matched := CACHED.fullmatch(line):
+            rows.append((matched[1], matched[2], matched[3]))
+        elif counted := COUNTED.match(line):
+            count = int(counted[1])
+    if len(rows) != count:
+        raise RuntimeError(f"{program} prints {len(rows)} libraries and counts {max(count, 0)}")
+    return rows
 
 
 def ended(*words: str, limit: float = 40.0) -> tuple[int, str, str]:
@@ -67,7 +112,7 @@ def born(paths: Iterable[str]) -> dict[str, float]:
     there = [path for path in paths if os.path.lexists(path)]
     found: dict[str, float] = {}
     for begins in range(0, len(there), 500):
-        said = run("stat", "--printf=%W %n\\0", "--", *there[begins : begins + 500], status=True)
+        said = run("stat", "--printf=%W %n\\0", "--", *there[begins : begins + 500], status=True, end="\0")
         rows = (row.partition(" ") for row in said.split("\0"))
         found |= {path: float(moment) for moment, _, path in rows if moment.isdecimal() and int(moment)}
     return found

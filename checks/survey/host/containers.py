@@ -9,11 +9,12 @@ import re
 import stat
 from typing import Any
 
-from checks.survey.host import apt, common, docker, dpkg, keeping
+from checks.survey.host import apt, common, docker, dpkg, keeping, manager
 
 ROOT = ""  # a test has a folder for a host
 LARGEST = 1 << 20  # of a spec; one of sixteen cards has 60 KB
 LOADED = re.compile(r"^NVRM version:.*  ([0-9]+\.[0-9.]+)  ", re.MULTILINE)
+PROPERTIES = ("UnitFileState", "ActiveState", "Result", "ExecStart", "ExecCondition", "NeedDaemonReload")
 # a line of YAML as the toolkit writes it
 ROW = re.compile(r'^\s*(?:- )?"?(hostPath|path|name)"?:\s*"?([^"\n]*?)"?,?\s*$', re.MULTILINE)
 # in whatever way somebody has written it, the whole file on one line too
@@ -59,16 +60,6 @@ def specs(folders: list[str]) -> list[dict[str, object]]:
     return found
 
 
-def units(wanted: list[str]) -> dict[str, dict[str, str]]:
-    """What systemd has of some units."""
-    if not wanted:
-        return {}
-    properties = "Id,UnitFileState,ActiveState,Result,ExecStart,ExecCondition,NeedDaemonReload"
-    said = common.run("systemctl", "show", f"--property={properties}", "--", *wanted)
-    rows = (dict(line.partition("=")[::2] for line in common.lines(part)) for part in said.split("\n\n"))
-    return {row["Id"]: row for row in rows if "Id" in row}
-
-
 def look(asked: dict[str, Any]) -> dict[str, object]:
     """All of it.
 
@@ -78,8 +69,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             `files`, paths that may be ours; `specs`, folders; `units`, names.
     """
     there = [one for one in dpkg.packages() if one.name in asked["packages"]]
-    offered = common.run("apt-cache", "policy", "--", *asked["candidates"], limit=45.0)
-    rows = re.findall(r"^([^ :]+)(?::[^ ]*)?:\n(?:  Installed: .*\n)?  Candidate: (\S+)$", offered, re.MULTILINE)
+    offered = apt.read_policies(asked["candidates"])
     recorded = common.lines(common.read(f"{ROOT}{asked['store']}/installed") or "")
     about = apt.release()
     loaded = LOADED.search(common.read(f"{ROOT}/proc/driver/nvidia/version") or "")
@@ -87,7 +77,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "os_id": about["os_id"],
         "os_version": about["os_version"],
         "packages": [[one.name, one.version] for one in there if one.state == "installed"],
-        "candidates": [list(row) for row in rows if row[1] != "(none)"],
+        "candidates": [[name, row.candidate] for name, row in offered.items() if row.candidate],
         "half": [one.name for one in there if one.state != "installed"],
         "holds": [one.name for one in there if one.want == "hold"],
         "recorded": [line.split(" ", 1) for line in recorded if " " in line],
@@ -99,5 +89,5 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "files": [one for path in asked["files"] if (one := lying(path))],
         "specs": specs(asked["specs"]),
         "loaded": loaded[1] if loaded else "",
-        "units": units(asked["units"]),
+        "units": manager.read_properties(asked["units"], PROPERTIES),
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from checks.survey.host import common, net
+from checks.survey.host import common, manager, net
 
 ROOT = ""  # a test has a folder for a host
 LIMIT = 10.0  # s for an answer of it
@@ -102,8 +102,9 @@ def sockets(pid: str) -> dict[str, dict[str, object]]:
 
 def running(path: str) -> dict[str, object] | None:
     """The daemon that runs; None where none does."""
-    pid = common.run("systemctl", "show", "--property=MainPID", "--value", "docker.service", status=True).strip()
-    if not pid.isdigit() or pid == "0":
+    unit = "docker.service"
+    pid = str(manager.properties([unit], "MainPID")[unit].get("MainPID", 0))
+    if pid == "0":
         return None
     info = asked_of(path, "/info")
     info = info if isinstance(info, dict) else {}

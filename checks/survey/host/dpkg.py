@@ -61,6 +61,7 @@ def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ..
     text = common.read(status[0], most=256 << 20)
     if not text:
         raise RuntimeError(f"{ADMIN}/status cannot be read")
+    text = common.require_whole(f"{ADMIN}/status", text)
     found = []
     for paragraph in text.split("\n\n"):
         fields: dict[str, str] = {}
@@ -71,11 +72,15 @@ def _packages(root: str, status: tuple[str, int, int, int]) -> tuple[Package, ..
                     fields[key] += f"\n{line}"
             else:
                 key, _, value = line.partition(":")
+                if value and key in fields:
+                    raise RuntimeError(f"{ADMIN}/status has two packages in one paragraph")
                 fields[key] = value.strip()
         want, _, state = [*fields.get("Status", "").split(), "", "", ""][:3]
         if state in ("", "not-installed", "config-files"):
             continue
         name = fields.get("Package", "")
+        if not name:
+            raise RuntimeError(f"{ADMIN}/status does not name a package")
         own = f"{name}:{fields.get('Architecture', '')}"
         base = own if os.path.exists(f"{root}{ADMIN}/info/{own}.list") else name
         files = (line.split() for line in fields.get("Conffiles", "").split("\n"))
@@ -175,6 +180,13 @@ def unchanged(paths: Iterable[str]) -> set[str]:
 
 
 def diversions() -> dict[str, tuple[str, str]]:
-    """Path -> (where it went instead, the package that had it moved; ":" where somebody did by hand)."""
-    lines = (common.read(f"{ROOT}{ADMIN}/diversions") or "").split("\n")
-    return {lines[at]: (lines[at + 1], lines[at + 2]) for at in range(0, len(lines) - 2, 3)}
+    """Path -> (where it went instead, the package that had it moved; ":" where somebody did by hand).
+
+    Raises:
+        RuntimeError: the file of them lacks a line.
+    """
+    lines = common.lines(common.read(f"{ROOT}{ADMIN}/diversions") or "")
+    lines = lines if any(lines) else []
+    if len(lines) % 3 or not all(one.startswith("/") for one in lines[::3]):
+        raise RuntimeError(f"{ADMIN}/diversions is not whole")
+    return {lines[at]: (lines[at + 1], lines[at + 2]) for at in range(0, len(lines), 3)}

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import errno
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -97,7 +98,10 @@ def legacy() -> dict[str, str | None]:
     ):
         if (common.read(f"/proc/1/net/{table}") or "").strip():
             try:
-                found[program] = common.run(saves)
+                saved = common.run(saves)
+                # each table ends so
+                whole = 0 < saved.count("\nCOMMIT\n") == len(re.findall(r"^\*", saved, re.MULTILINE))
+                found[program] = saved if whole else None
             except (OSError, RuntimeError):
                 found[program] = None
     return found

@@ -14,7 +14,6 @@ from checks.survey.host import common, manager
 PROPERTIES = ("Id", "ActiveState", "UnitFileState", "MainPID")
 STATUS = "/var/lib/logrotate/status"
 ROTATED = re.compile(r'^"([^"]+)" ([0-9]{1,4})-([0-9]{1,2})-([0-9]{1,2})', re.MULTILINE)
-LEVEL = re.compile(r"exposure level for (\S+): ([0-9.]+)")
 
 
 def started(pid: int) -> float:
@@ -120,8 +119,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     units, folder = asked["units"], asked["records"]
     states = manager.properties(units, *PROPERTIES)
     exposed = asked["exposed"]
-    said = common.run("systemd-analyze", "security", "--no-pager", "--", *exposed, status=True) if exposed else ""
-    levels = dict(LEVEL.findall(said))
+    levels = manager.read_exposure(exposed)
     found = {}
     for unit in units:
         state = states.get(unit, {})

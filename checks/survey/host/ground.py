@@ -33,7 +33,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         "disks": [_disk(path) for path in asked["room"]],
         "mounts": list(_mounts(asked["models"])),
         "journal": _journal(),
-        "audit": common.run("dpkg", "--audit", status=True).strip()[:1000],
+        "audit": _read_audit(),
         "missing": _missing(asked["packages"]),
     }
 
@@ -155,6 +155,18 @@ def _journal() -> dict[str, object]:
         "settings": jobs.settings("journald.conf", "[Journal]"),
         "masked": masked,
     }
+
+
+def _read_audit() -> str:
+    """What dpkg knows to be unfinished.
+
+    Raises:
+        RuntimeError: it does not say.
+    """
+    status, said, complaint = common.ended("dpkg", "--audit")
+    if status and not said.strip():
+        raise RuntimeError(f"dpkg: {complaint.strip()[:200] or f'exit status {status}'}")
+    return said.strip()[:1000]
 
 
 def _missing(packages: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any
 
-from checks.survey.host import common, web
+from checks.survey.host import common, manager, web
 from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
@@ -29,20 +29,14 @@ LENGTH = 300  # characters of a line
 SAMPLES = 1 << 20  # bytes of what an engine counts
 APART = 0.3  # seconds between two looks at what it counts
 PROPERTIES = (
-    *("Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
+    *("LoadState", "ActiveState", "SubState", "Result", "NRestarts", "MainPID", "MemoryCurrent", "InvocationID"),
     *("StateChangeTimestampMonotonic", "ActiveEnterTimestampMonotonic"),
 )
 
 
 def units(names: list[str]) -> dict[str, dict[str, str]]:
     """Unit -> its properties; of ours that are there, too, though nobody has named them."""
-    said = common.run("systemctl", "show", f"--property={','.join(PROPERTIES)}", *names, "rigwright-*.service", limit=5)
-    found = {}
-    for block in said.split("\n\n"):
-        rows = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if rows.get("Id"):
-            found[rows["Id"]] = rows
-    return found
+    return manager.read_properties(names, PROPERTIES, pattern="rigwright-*.service", limit=5)
 
 
 def number(text: str | None) -> int | None:
@@ -253,7 +247,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     with Pool(8) as pool:
         seen = pool.submit(cards, asked["smi"])
         work = ("systemctl", "list-units", "--plain", "--no-legend", "--full", "--state=active,activating", "rw-*")
-        jobs = pool.submit(common.run, *work, limit=0.8, status=True)
+        jobs = pool.submit(common.run, *work, limit=0.8)
         logs = {
             ask["name"]: pool.submit(betraying, there.get(ask["unit"], {}), ask["patterns"]) for ask in asked["asks"]
         }
@@ -266,7 +260,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
             "said": said,
             "out": {name: text.strip() for name, text in out.items() if text},
             "cards": seen.result(),
-            "jobs": [line.split()[0] for line in jobs.result().splitlines() if line.split()][:50],
+            "jobs": manager.parse_unit_names(jobs.result(), "rw-")[:50],
             "holder": holder(asked["lock"]),
             "reboot": os.path.exists(f"{ROOT}/run/reboot-required"),
         }

@@ -15,13 +15,13 @@ from checks.survey.host.threads import Pool
 
 ROOT = ""  # a test has a folder for a host
 FIELDS = ("filename", "version", "license", "signer", "vermagic", "srcversion")
+# modinfo(8), --null: `filename:` and blanks, then each field as the module has it; a warning may come before one
+MODULE_FIELD = re.compile(r"(?:^|\n)(\w+)[:=](.*)\Z")
 FOLLOWING = ("nvidia_uvm", "nvidia_modeset", "nvidia_drm")
 DRIVEN = re.compile(rb"(?:nvidia|nouveau)[a-z_-]*\.ko(?:\.[a-z0-9]+)?\Z")
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
-LIBRARY = re.compile(
-    r"^\s*(lib(?:cuda|nvidia-[^ ]*|nvcuvid|nvoptix)\.so\.[0-9.]+) \(libc6,x86-64[^)]*\) => (.*)$", re.MULTILINE
-)
+LIBRARY = re.compile(r"lib(?:cuda|nvidia-[^ ]*|nvcuvid|nvoptix)\.so\.[0-9.]+ \(libc6,x86-64[^)]*\)")
 OURS = re.compile(r"0::/rigwright\.slice/(?:rigwright-[^/]*\.slice/)?(rigwright-[^/]*)\.service", re.MULTILINE)
 
 
@@ -33,13 +33,22 @@ def first(path: str) -> str:
 def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
     """What kmod would load of these for a kernel, in their order; those that are not there are left out."""
     found: list[dict[str, str]] = []
-    _, said, _ = common.ended("modinfo", "-k", kernel, *names, limit=10)
-    for line in common.lines(said):
-        key, _, value = line.partition(":")
+    # of some that are not there it says so, and ends with 1; a host without modules has no kmod
+    status, said, complaint = common.ended("modinfo", "-0", "-k", kernel, *names, limit=10)
+    if status not in (0, 1, 127):
+        raise RuntimeError(f"modinfo: {complaint.strip()[:200] or f'exit status {status}'}")
+    for field in common.require_whole("modinfo", said, "\0").split("\0"):
+        matched = MODULE_FIELD.search(field)
+        key, value = matched.groups() if matched else ("", "")
         if key == "filename":
             found.append(dict.fromkeys(FIELDS, ""))
+        # each has both, and each once
+        if key in ("filename", "vermagic") and (not found or found[-1][key]):
+            raise RuntimeError("modinfo does not name a module's file")
         if key in FIELDS and found and not found[-1][key]:
             found[-1][key] = value.strip()
+    if any(not one["vermagic"] for one in found):
+        raise RuntimeError("modinfo does not tell a module's vermagic")
     return found
 
 
@@ -177,8 +186,7 @@ def bus() -> list[dict[str, object]]:
 
 def libraries() -> list[list[str]]:
     """(name, path, the file behind it, its package) of the driver's 64-bit libraries, in the loader's order."""
-    _, said, _ = common.ended(f"{ROOT}/sbin/ldconfig", "-p", limit=10)
-    rows = LIBRARY.findall(said)
+    rows = [(name, path) for name, what, path in common.read_libraries(ROOT) if LIBRARY.fullmatch(f"{name} ({what})")]
     found = [(name, path, os.path.realpath(f"{ROOT}{path}").removeprefix(ROOT)) for name, path in rows]
     owner = dpkg.owners({real for _, _, real in found})
     return [[*row, owner.get(row[2], "")] for row in found]

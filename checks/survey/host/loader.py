@@ -14,7 +14,6 @@ SYSTEM = ("/usr/lib/*-linux-gnu", "/lib/*-linux-gnu")
 NAME = re.compile(r"lib[^/]+\.so\.[0-9]+")
 # For processors that can do more there are others, which come first (ld.so(8))
 PREFERRED = "glibc-hwcaps"
-CACHED = re.compile(r"^\t(\S+) \([^)]*\) => (/.*)$")
 CACHE, CONFIG = "/etc/ld.so.cache", "/etc/ld.so.conf"
 OPENSSL, NAMES = "/etc/ssl/openssl.cnf", "/etc/nsswitch.conf"
 # What OpenSSL loads into every program that speaks TLS (config(5))
@@ -97,9 +96,8 @@ def cached() -> Iterator[list[str]]:
     """The same of what the loader has written down, the first of each name, whatever its lists say now."""
     own, known = folders(), names()
     first: dict[str, str] = {}
-    for line in common.lines(common.ended(f"{ROOT}/sbin/ldconfig", "-p", limit=10)[1]):
-        if found := CACHED.match(line):
-            first.setdefault(found[1], found[2])
+    for name, _, path in common.read_libraries(ROOT):
+        first.setdefault(name, path)
     for name, path in sorted(first.items()):
         folder = os.path.realpath(f"{ROOT}{os.path.dirname(path)}")
         if name in known and folder not in own and f"/{PREFERRED}/" not in folder:

@@ -1,5 +1,7 @@
-"""A few properties of units, asked of systemd over its own socket. systemctl asks it for all that a unit has, of which
-each takes systemd a millisecond, and takes longer itself to begin.
+"""Properties of units: a few asked of systemd over its own socket, and what systemctl and systemd-analyze print.
+
+systemctl asks systemd for all that a unit has, of which each takes systemd a millisecond, and takes longer itself to
+begin. It alone prints commands, and answers for patterns.
 """
 
 from __future__ import annotations
@@ -8,15 +10,30 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+from checks.survey.host import common
 
 AT = "/run/systemd/private"
 BUS = "org.freedesktop.systemd1"
 PATIENCE = 40.0  # seconds
 MOST = 16 << 20  # bytes of a message; none of systemd's is as long
 # Properties of whatever kind a unit is; all others are of its own
-OF_ALL = {"Id", "ActiveState", "UnitFileState", "FragmentPath", "DropInPaths"}
+OF_ALL = {
+    *("Id", "Names", "LoadState", "ActiveState", "SubState", "UnitFileState", "FragmentPath", "DropInPaths"),
+    *("NeedDaemonReload", "ConditionResult", "ConditionTimestamp", "InvocationID", "ActiveEnterTimestamp"),
+    *("ActiveEnterTimestampMonotonic", "StateChangeTimestampMonotonic"),
+}
+OF_SERVICES = {"Result", "MainPID", "NRestarts", "MemoryCurrent", "User", "ExecMainStatus"}
+PROPERTY = re.compile("([A-Z][A-Za-z0-9]*)=(.*)")
+# Commands alone are printed over several lines where their words are: `{ path=/bin/sh ; argv[]=... ; status=0/0 }`
+COMMAND, COMMAND_END = "{ path=", " }"
+GROUP, CALL = re.compile("@[a-z-]+"), re.compile("    (@[a-z-]+|[a-z0-9_]+)")
+# Of `systemctl list-units`: UNIT LOAD ACTIVE SUB DESCRIPTION
+LISTED, LOADED = 3, ("loaded", "not-found", "bad-setting", "error", "masked", "merged", "stub")
+NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+[.][a-z]+")
+LEVEL = re.compile(r"^\S+ Overall exposure level for (\S+): ([0-9]{1,2}\.[0-9]) [A-Z]+ \S+$", re.MULTILINE)
 METHOD, RETURN, FAILED = 1, 2, 3
 PATH, INTERFACE, MEMBER, REPLY, DESTINATION, SIGNATURE = 1, 2, 3, 5, 6, 8
 
@@ -169,3 +186,106 @@ def properties(units: Iterable[str], *names: str) -> dict[str, dict[str, Any]]:
                 found[unit][name] = said.value()
     # another unit of which this is a second name is not the one that is asked about
     return {unit: known for unit, known in found.items() if known.get("Id", unit) == unit}
+
+
+def parse_blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]]:
+    """Property -> value, of each unit that `systemctl show` has printed; of several commands each has a line.
+
+    A line that is no property, nor of a command that goes on, is another program's and counts for nothing.
+
+    Args:
+        text: What it printed.
+        wanted: The properties that it was asked for; all, if none.
+
+    Raises:
+        RuntimeError: a block has a property twice: an empty line between two units is lost.
+    """
+    found: list[dict[str, str]] = [{}]
+    last, goes_on = "", False
+    for line in common.lines(text):
+        block, matched = found[-1], PROPERTY.fullmatch(line)
+        if goes_on:
+            block[last] += f"\n{line}"
+            goes_on = not line.endswith(COMMAND_END)
+        elif not line:
+            found.append({})
+            last = ""
+        elif matched and (not wanted or matched[1] in wanted):
+            name, value = matched.groups()
+            if name in block and (name != last or (name == "Id" and value != block[name])):
+                raise RuntimeError(f"systemctl tells {name} of a unit twice")
+            if name not in block:
+                block[name] = value
+            elif value != block[name] or value.startswith(COMMAND):
+                block[name] += f"\n{value}"
+            last, goes_on = name, value.startswith(COMMAND) and not value.endswith(COMMAND_END)
+    if goes_on:
+        raise RuntimeError(f"systemctl does not end {last}")
+    return [block for block in found if block]
+
+
+def read_properties(
+    names: Sequence[str], wanted: Sequence[str], *options: str, pattern: str = "", limit: float = PATIENCE
+) -> dict[str, dict[str, str]]:
+    """Unit -> property -> value, as systemctl prints them; a unit that nobody has has a state, too.
+
+    Args:
+        names: Units.
+        wanted: Properties.
+        options: More of systemctl's.
+        pattern: Of units whose names are not known.
+        limit: Seconds.
+
+    Raises:
+        RuntimeError: systemctl fails, or does not tell all of that of each unit.
+        subprocess.TimeoutExpired: after `limit` seconds.
+    """
+    properties_of = [*dict.fromkeys(("Id", "Names", *wanted))]
+    units = [*names, *([pattern] if pattern else [])]
+    if not units:
+        return {}
+    said = common.run("systemctl", "show", *options, f"--property={','.join(properties_of)}", "--", *units, limit=limit)
+    found: dict[str, dict[str, str]] = {}
+    for block in parse_blocks(said, properties_of):
+        known = [block.get("Id", ""), *block.get("Names", "").split()]
+        for name in {*known[:1], *names} & {*known}:
+            needed = OF_ALL | (OF_SERVICES if name.endswith(".service") else set())
+            if lost := [one for one in properties_of if one in needed and one not in block]:
+                raise RuntimeError(f"systemctl does not tell {lost[0]} of {name or 'a unit'}")
+            found.setdefault(name, block)
+    if lost := [name for name in names if name not in found]:
+        raise RuntimeError(f"systemctl does not tell of {lost[0]}")
+    return found
+
+
+def read_exposure(units: Sequence[str]) -> dict[str, str]:
+    """Unit -> its exposure level (systemd-analyze(1)); without those that it does not know."""
+    if not units:
+        return {}
+    return dict(LEVEL.findall(common.run("systemd-analyze", "security", "--no-pager", "--", *units, status=True)))
+
+
+def parse_unit_names(text: str, word: str) -> list[str]:
+    """Units whose names begin with a word, of what `systemctl list-units --plain --no-legend` has printed."""
+    rows = (line.split() for line in common.lines(text) if line.startswith(word))
+    return [row[0] for row in rows if len(row) > LISTED and NAME.fullmatch(row[0]) and row[1] in LOADED]
+
+
+def parse_call_groups(text: str) -> dict[str, list[str]]:
+    """Group -> system calls and groups in it, of what `systemd-analyze syscall-filter` has printed.
+
+    Raises:
+        RuntimeError: the name of a group is lost.
+    """
+    found: dict[str, list[str]] = {}
+    calls: list[str] | None = None
+    for line in common.lines(text):
+        if GROUP.fullmatch(line):
+            calls = found.setdefault(line, [])
+        elif matched := CALL.fullmatch(line):
+            if calls is None:
+                raise RuntimeError("systemd-analyze does not name a group of system calls")
+            calls.append(matched[1])
+        elif not line:
+            calls = None
+    return found

@@ -15,7 +15,8 @@ ROOT = ""  # a test has a folder for a host
 BROUGHT = re.compile(r"(?:^|[ ,(])linux-image-([0-9][^ ,]*)")
 NVIDIA = re.compile(r"/(?:cuda/repos/([a-z]+[0-9]+)/|cuda-repo-([a-z]+[0-9]+)-)")
 OFF = re.compile(r"^enabled:[ \t]*(?:no|false|without|off|disable|0)[ \t]*$", re.IGNORECASE | re.MULTILINE)
-APT = 45.0  # s; it makes its cache anew where a source has changed, which takes long on a busy host
+# Address and origin of a list; the address has its scheme (sources.list(5))
+ORIGIN = re.compile(r"([a-z][a-z0-9+-]*:/\S*) (\S.*)")
 # What lets apt install what nobody has signed (apt-secure(8), apt-transport-https(1)), in apt-config's words
 LOOSE = re.compile(
     r"^((?:APT::Get::AllowUnauthenticated|Acquire::AllowInsecureRepositories|Acquire::AllowWeakRepositories|"
@@ -46,30 +47,25 @@ def matches(name: str, patterns: list[str]) -> bool:
 
 def policy(names: list[str]) -> dict[str, dict[str, object]]:
     """Package -> what apt would install, where the installed version is from, and security updates above it."""
-    asked = common.run("apt-cache", "policy", "--", *names, limit=APT) if names else ""
+    rows = apt.read_policies(names)
     # an archive's own word for itself, asked without the cache that takes long to make
-    told = common.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", limit=APT)
-    rows = {line.partition(" ")[::2] for line in common.lines(told)}
-    origins = {uri.rstrip("/"): name.replace(" ", "_") for uri, name in rows if name}
+    told = common.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN)", limit=apt.LIMIT)
+    known = (matched.groups() for line in common.lines(told) if (matched := ORIGIN.fullmatch(line)))
+    origins = {uri.rstrip("/"): name.replace(" ", "_") for uri, name in known}
+
+    def named(one: apt.Offer) -> list[str]:
+        return [name for source in one.sources if (name := origins.get(source.split(" ")[0].rstrip("/"), ""))]
+
     found: dict[str, dict[str, object]] = {}
-    row: dict[str, object] = {}
-    version, current, exact, above = "", False, False, True
-    for line in common.lines(asked):
-        if matched := re.match(r"([^ :]+)(?::[^ ]*)?:$", line):
-            row = found.setdefault(matched[1], {"candidate": "", "origin": "", "security": []})
-            current, exact, above = False, False, True
-        elif matched := re.match(r"  Candidate: (\S+)", line):
-            row["candidate"] = "" if matched[1] == "(none)" else matched[1]
-        elif matched := re.match(r" (\*\*\*|   ) (\S+)", line):
-            version, current = matched[2], matched[1] == "***"
-            above = above and not current
-        elif matched := re.match(r" +-?[0-9]+ (.*)", line):
-            origin = origins.get(matched[1].split(" ")[0].rstrip("/"), "")
-            if origin and ((current and not exact) or not row["origin"]):
-                row["origin"], exact = origin, exact or current
-            security = row["security"]
-            if above and "-security/" in matched[1] and isinstance(security, list) and version not in security:
-                security.append(version)
+    for name, row in rows.items():
+        exact = [origin for one in row.offers if one.version == row.installed for origin in named(one)]
+        others = [origin for one in row.offers for origin in named(one)]
+        above = [one.version for one in row.above if any("-security/" in source for source in one.sources)]
+        found[name] = {
+            "candidate": row.candidate,
+            "origin": (exact or others or [""])[0],
+            "security": list(dict.fromkeys(above)),
+        }
     return found
 
 
@@ -147,7 +143,7 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
     holds = sorted({one.name for one in there if one.want == "hold"})
     with Pool(3) as pool:
         offered = pool.submit(policy, sorted({*drivers, *holds}))
-        dumped = pool.submit(common.run, "apt-config", "dump", limit=APT)
+        dumped = pool.submit(common.run, "apt-config", "dump", limit=apt.LIMIT)
         files = pool.submit(keeping.kept, store, bool(asked["deep"]))
         config = dumped.result()
         found = offered.result()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common, imports
+from checks.survey.host import common, imports, manager
 
 GROUPS = "/sys/fs/cgroup"
 MOST = 16 << 20  # bytes; a file that is patched has ten million at most
@@ -72,7 +72,7 @@ def is_of(compiled: Path, source: os.stat_result) -> bool:
 
 def running(unit: str, booted: int, places: tuple[str, ...]) -> list[dict[str, object]]:
     """The processes of a service, when each began, and what it imports from elsewhere than from these places."""
-    path = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit).strip()
+    path = str(manager.properties([unit], "ControlGroup")[unit].get("ControlGroup", ""))
     ticks = os.sysconf("SC_CLK_TCK")
     found: list[dict[str, object]] = []
     for folder, _, names in os.walk(f"{GROUPS}{path}") if path.strip("/") else ():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from checks.survey.host import common
+from checks.survey.host import common, manager
 
-EXPOSURE = re.compile(r"exposure level for (\S+): ([0-9.]+)")
 LEAST = 8  # characters of a key that is looked for: anything has less than that in it
 LARGE = 1 << 20  # bytes of a process's arguments or environment that are looked through
 MANY = 100
@@ -28,11 +26,10 @@ def look(asked: dict[str, object]) -> dict[str, object]:
     keys: dict[str, str] = asked["keys"]  # type: ignore[assignment]
     records, starts = str(asked["records"]), str(asked["starts"])
     leaks = _leaks({path: _key(path) for path in keys.values()}, f"{asked['folder']}", f"{asked['word']}")
-    said = common.run("systemd-analyze", "--no-pager", "security", "--", *units, status=True)
     return {
         "started": {unit: _started(unit, records, starts, keys.get(unit), leaks) for unit in units},
         "records": sorted(path.name for path in Path(records).glob("*"))[:MANY],
-        "exposure": dict(EXPOSURE.findall(said)),
+        "exposure": manager.read_exposure(units),
     }
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 
-from checks.survey.host import common, doing, dpkg, jobs, nextboot
+from checks.survey.host import common, doing, dpkg, jobs, manager, nextboot
 
 ROOT = ""  # a test has a folder for a host
 CARDS = re.compile(r"nvidia|nouveau|nova_core|10de|vfio|driver_override", re.IGNORECASE)
@@ -148,10 +148,12 @@ def alternatives() -> list[str]:
 
 def sshd() -> list[str]:
     """Why sshd would not start again: what it cannot read of its settings."""
-    _, _, said = common.ended("sshd", "-t", limit=10)
-    return [
-        line.strip() for line in common.lines(said) if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)
-    ][:3]
+    status, _, said = common.ended("sshd", "-t", limit=10)
+    lines = [line.strip() for line in common.lines(said) if line.strip()]
+    known = [line for line in lines if re.search(r"line [0-9]+|Bad configuration|no hostkeys", line)]
+    # whatever it says, it would not start; without sshd there is none to start
+    unknown = lines[-1:] or [f"exit status {status}"] if status not in (0, 127) else []
+    return (known or unknown)[:3]
 
 
 def folders_of_the_loader() -> list[list[str]]:
@@ -208,17 +210,6 @@ def lying(paths: list[str]) -> list[dict[str, object]]:
     return [{"path": path, **described(place, os.lstat(place))} for path, place in there.items()]
 
 
-def units(names: list[str]) -> dict[str, dict[str, str]]:
-    """What systemd has of units; one that it cannot be asked about is not there."""
-    if not names:
-        return {}
-    said = common.run("systemctl", "show", f"--property={','.join(PROPERTIES)}", "--", *names, status=True)
-    found = {}
-    for name, block in zip(names, said.split("\n\n"), strict=False):
-        found[name] = dict(line.partition("=")[::2] for line in common.lines(block) if "=" in line)
-    return found
-
-
 def look(asked: dict[str, list[str]]) -> dict[str, object]:
     """All of it.
 
@@ -234,7 +225,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "risky": nextboot.risky(),
         "loader": folders_of_the_loader(),
         "files": lying(asked["files"]) + program(asked),
-        "units": units(asked["units"]),
+        "units": manager.read_properties(asked["units"], PROPERTIES),
         "masked": nextboot.masked(asked["units"]),
         "kept_down": [*nextboot.kept_down(asked["ways"]), *nextboot.renamed()],
         "applied": (common.read(f"{ROOT}/run/rigwright-power") or "").strip(),

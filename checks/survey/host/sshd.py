@@ -34,6 +34,8 @@ TOLD = (
     *("google-compute-engine-oslogin", "ec2-instance-connect", "sssd-common", "systemd", "systemd-userdbd"),
     *("libpam-aad", "aadsshlogin", "teleport"),
 )
+# Of its settings those that have a value whether or not somebody has set it
+TOLD_ALWAYS = ("usedns", "permitrootlogin")
 LISTS = ("allowusers", "denyusers", "allowgroups", "denygroups")
 
 
@@ -83,9 +85,11 @@ def shut(user: str, address: str) -> Iterator[str]:
     if status:
         return  # that it cannot be read at all is another check's
     rows: dict[str, list[str]] = {}
-    for line in common.lines(out):
+    for line in common.lines(common.require_whole("sshd", out)):
         key, _, value = line.partition(" ")
-        rows.setdefault(key, []).extend(value.split())
+        rows[key] = [*(rows.get(key, []) if key in LISTS else []), *value.split()]
+    if not all(key in rows for key in TOLD_ALWAYS):
+        raise RuntimeError("sshd does not tell all of its settings")
     groups = {str(one) for one in groups_of(user)}
     tried = {"users": lambda one: fits(one, user, address), "groups": lambda one: named(one, groups)}
     for key in LISTS:

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from checks.survey.host import common, net
+from checks.survey.host import common, manager, net
 from checks.survey.host.asking import Asking, reached
 
 FILES, SIZE = 400, 1 << 19  # of a web server's settings: how many are read, and bytes of each
@@ -232,13 +232,12 @@ def activated(at: str, pids: set[int]) -> set[str]:
     if pids != {1}:
         return set()
     found = set()
-    for row in json.loads(
-        common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager") or "[]"
-    ):
-        if str(row.get("listen", "")).replace("*", "") == at:
-            unit = str(row.get("activates") or "")
-            group = common.run("systemctl", "show", "--property=ControlGroup", "--value", "--", unit, status=True)
-            found.add(group.strip())
+    said = common.run("systemctl", "list-sockets", "--show-types", "--output=json", "--no-pager")
+    # the one line of it that is JSON
+    rows = next((line for line in common.lines(said) if line.startswith("[")), "")
+    for row in json.loads(rows):
+        if str(row.get("listen", "")).replace("*", "") == at and (unit := str(row.get("activates") or "")):
+            found.add(str(manager.properties([unit], "ControlGroup")[unit].get("ControlGroup", "")))
     return found - {""}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from checks.survey.host import commands, common, dpkg, jobs
+from checks.survey.host import commands, common, dpkg, jobs, manager
 
 # Where systemd looks for units, the winner first (systemd.unit(5), "System Unit Search Path").
 TRANSIENT = "/run/systemd/transient"
@@ -28,7 +28,6 @@ STARTED = re.compile(r"^\s*Exec[A-Za-z]*\s*=\s*[-+!@:|]*(.*)$", re.MULTILINE)
 CONFIGURED = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 T = TypeVar("T")
 GENERATORS = ("system-generators", "system-environment-generators")
-PROPERTY = re.compile("[A-Z][A-Za-z0-9]*=")
 LONGEST = 4096  # characters that are told of a value or a line of somebody else's
 MANY = 5000  # entries that are told of a list; of more, nobody knows what the others are
 
@@ -44,7 +43,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
     kinds = sorted({name.rpartition(".")[2] for name in units})
     bare = [f"{word}-that-nobody-has.{kind}" for kind in kinds]
     shows = _start("systemctl", "show", "--", *units, *others, *bare)
-    manager = _start("systemctl", "show")
+    settings = _start("systemctl", "show")
     calls = _start("systemd-analyze", "--no-pager", "syscall-filter")
     listed = _start("systemctl", "list-units", "--all", "--full", "--plain", "--no-legend", "--", f"{word}*")
     told = {
@@ -57,7 +56,7 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         "configured": few(_configured()),
         "presets": few(_presets(word)),
     }
-    blocks = _blocks(_end(shows))
+    blocks = manager.parse_blocks(_end(shows))
     names = [*units, *others, *bare]
     if len(blocks) != len(names):
         raise RuntimeError(f"systemctl told of {len(blocks)} units, not {len(names)}")
@@ -67,9 +66,9 @@ def look(asked: dict[str, list[str]]) -> dict[str, object]:
         **told,
         "bare": plain,
         "shown": {name: _difference(shown[name], plain.get(name.rpartition(".")[2], {})) for name in [*units, *others]},
-        "manager": _blocks(_end(manager))[0],
-        "calls": _groups(_end(calls)),
-        "loaded": sorted(line.split()[0] for line in common.lines(_end(listed)) if line.split()),
+        "manager": manager.parse_blocks(_end(settings))[0],
+        "calls": manager.parse_call_groups(_end(calls)),
+        "loaded": sorted(manager.parse_unit_names(_end(listed), word)),
     }
 
 
@@ -92,44 +91,12 @@ def _end(program: subprocess.Popen[bytes]) -> str:
     output, _ = program.communicate(timeout=40)
     if program.returncode:
         raise RuntimeError(f"{program.args!r}: exit status {program.returncode}")
-    return output.decode(errors="replace")
-
-
-def _blocks(text: str) -> list[dict[str, str]]:
-    """Property -> value, of each unit; a line that begins none goes on with the one before it."""
-    found: list[dict[str, str]] = [{}]
-    last = ""
-    for line in common.lines(text):
-        name, _, value = line.partition("=")
-        if PROPERTY.match(line):
-            if name == "Id" and "Id" in found[-1]:
-                raise RuntimeError("systemctl told of a unit twice")
-            found[-1][name] = f"{found[-1][name]}\n{value}" if name == last else value
-            last = name
-        elif not line:
-            found.append({})
-            last = ""
-        elif last:
-            found[-1][last] += f"\n{line}"
-    return [block for block in found if block]
+    return common.require_whole(str(program.args), output.decode(errors="replace"))
 
 
 def _difference(one: dict[str, str], plain: dict[str, str]) -> dict[str, str | None]:
     """What a unit has otherwise than one of its kind that nobody has; None for what it lacks."""
     return {name: one.get(name) for name in {**plain, **one} if one.get(name) != plain.get(name)}
-
-
-def _groups(text: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    group = ""
-    for line in common.lines(text):
-        word = line.split("#")[0].strip()
-        if line.startswith("@"):
-            group = word
-            found[group] = []
-        elif word and group:
-            found[group].append(word)
-    return found
 
 
 def _file(path: str) -> dict[str, str]:
@@ -249,21 +216,8 @@ def _generators() -> list[str]:
     """Programs that make units at each boot and that no package has brought."""
     places = [f"{root}/{kind}" for root in CONFIGURED for kind in GENERATORS]
     found = [entry for place in places for entry in _entries(place)]
-    listed = set()
-    if any(entry.path.startswith("/usr/lib/") for entry in found):
-        for entry in _entries("/var/lib/dpkg/info"):
-            if entry.name.endswith(".list") and re.match("systemd|.*generator", entry.name):
-                listed |= set(common.lines(common.read(entry.path) or ""))
-    # a package has them below /lib, too, where that is a link
-    packaged = {path.removeprefix("/usr") for path in listed}
-    return [one.path for one in found if one.path.removeprefix("/usr") not in packaged and not _owned(one.path)]
-
-
-def _owned(path: str) -> bool:
-    """Whether a package has brought a file of /usr/lib, by dpkg's own word; it may call that folder /lib."""
-    if not path.startswith("/usr/lib/"):
-        return False
-    return bool(common.run("dpkg-query", "--search", "--", path, path.removeprefix("/usr"), status=True))
+    packaged = dpkg.owners(one.path for one in found)
+    return [one.path for one in found if one.path not in packaged]
 
 
 def _configured() -> list[dict[str, str]]:

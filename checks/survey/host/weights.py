@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host import common
+from checks.survey.host import common, manager
 
 STAMPS = Path("/var/lib/systemd/timers")
 SILENT = 30  # seconds after which a disk that gives nothing does not answer
@@ -42,6 +42,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
 
 def _look(asked: dict[str, Any]) -> dict[str, object]:
     _answering()
+    # moments that systemd prints for people are of the host's zone
+    os.environ["TZ"] = "UTC"
     records, now = Path(asked["records"]), time.time()
     files = {one["path"]: _file(Path(one["path"]), one, records) for one in asked["files"]}
     declared = {str(Path(path).parent) for path in files}
@@ -49,7 +51,7 @@ def _look(asked: dict[str, Any]) -> dict[str, object]:
         "now": now,
         "folders": _folders(Path(asked["root"]), [Path(path) for path in files]),
         "extra": [path for folder in sorted(declared) for path in _beside(Path(folder)) if path not in files],
-        "units": _units(asked["units"]),
+        "units": manager.read_properties(asked["units"], PROPERTIES, "--timestamp=unix"),
         "stamp": _mtime(STAMPS / f"stamp-{asked['units'][0]}"),
     }
     wanted = []
@@ -160,13 +162,3 @@ def _folders(root: Path, files: list[Path]) -> list[dict[str, object]]:
 def _beside(folder: Path) -> Iterator[str]:
     with suppress(OSError):
         yield from sorted(str(one) for one in folder.iterdir())
-
-
-def _units(names: list[str]) -> dict[str, dict[str, str]]:
-    """Unit -> systemd's properties of it."""
-    os.environ["TZ"] = "UTC"
-    said = common.run("systemctl", "show", "--timestamp=unix", f"--property={','.join(PROPERTIES)}", "--", *names)
-    found: dict[str, dict[str, str]] = {}
-    for name, block in zip(names, said.strip("\n").split("\n\n"), strict=True):
-        found[name] = dict(line.split("=", 1) for line in common.lines(block) if "=" in line)
-    return found

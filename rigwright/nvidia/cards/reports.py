@@ -14,9 +14,10 @@ PEERS = ("topo", "-p2p", "r")
 BAR1 = "BAR1 Memory Usage/Total"
 
 CARD = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+SECTION = re.compile(r"    \S[^:]*")
 ROW = re.compile(r"( +)([^:]+?) *: (.*)")
 LINKED = re.compile(r"GPU ([0-9]+): ")
-LINK = re.compile(r"Link [0-9]+: (.*)")
+LINK = re.compile(r"Link ([0-9]+): (.*)")
 UP = re.compile(r"[0-9.]+ GB/s")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 NUMBERED = re.compile(r"GPU([0-9]+)")
@@ -26,7 +27,7 @@ def sections(status: int, stdout: str, stderr: str = "") -> dict[str, dict[str, 
     """`SECTION/KEY` -> value of each card, by address, from MEMORY or TEMPERATURE.
 
     Raises:
-        ValueError: nvidia-smi fails, or names no card; a sentence that says how.
+        ValueError: nvidia-smi fails, names no card, or a line that names one is lost; a sentence that says how.
     """
     answer(status, stdout, stderr)
     found: dict[str, dict[str, str]] = {}
@@ -34,10 +35,12 @@ def sections(status: int, stdout: str, stderr: str = "") -> dict[str, dict[str, 
     section = ""
     for line in stdout.splitlines():
         if matched := CARD.fullmatch(line.strip()):
-            card = found.setdefault(bus_address(matched[1]), {})
-        elif card is not None and (row := ROW.fullmatch(line)):
-            card[f"{section}/{row[2]}"] = row[3].strip()
-        elif line.strip():
+            card, section = found.setdefault(bus_address(matched[1]), {}), ""
+        elif card is not None and section and (row := ROW.fullmatch(line)):
+            key = f"{section}/{row[2]}"
+            if card.setdefault(key, row[3].strip()) != row[3].strip():
+                raise ValueError(f"nvidia-smi reports {key!r} of a card twice")
+        elif SECTION.fullmatch(line):
             section = line.strip()
     if not found:
         raise ValueError("nvidia-smi lists no card")
@@ -48,7 +51,7 @@ def links_up(status: int, stdout: str, stderr: str = "") -> dict[int, tuple[int,
     """(links that are up, links) of each card by nvidia-smi's number, from NVLINKS; what has none is left out.
 
     Raises:
-        ValueError: nvidia-smi fails; a sentence that says how.
+        ValueError: nvidia-smi fails, or a line of it is lost; a sentence that says how.
     """
     found: dict[int, tuple[int, int]] = {}
     card = -1
@@ -57,7 +60,9 @@ def links_up(status: int, stdout: str, stderr: str = "") -> dict[int, tuple[int,
             card = int(matched[1])
         elif (matched := LINK.match(line)) and card >= 0:
             up, links = found.get(card, (0, 0))
-            found[card] = (up + bool(UP.fullmatch(matched[1].strip())), links + 1)
+            if int(matched[1]) != links:
+                raise ValueError(f"nvidia-smi reports link {matched[1]} of card {card} after {links} of them")
+            found[card] = (up + bool(UP.fullmatch(matched[2].strip())), links + 1)
     return found
 
 

@@ -169,6 +169,7 @@ def rows(status: int, stdout: str, stderr: str = "") -> tuple[list[str], str]:
     Raises:
         ValueError: it printed no row and failed, or printed a line that is no row; a sentence that says why.
     """
+    _text(stdout)
     lines = [line.strip() for line in stdout.splitlines() if line.strip()]
     found = [line for line in lines if ROW.match(line)]
     others = [line.strip() for line in (*lines, *stderr.splitlines()) if line.strip() and not ROW.match(line.strip())]
@@ -179,13 +180,24 @@ def rows(status: int, stdout: str, stderr: str = "") -> tuple[list[str], str]:
     return found, f"nvidia-smi reports: {_spelt(others[0])}" if others else _ended(status)
 
 
+def _text(stdout: str) -> str:
+    """What nvidia-smi printed, where it is text.
+
+    Raises:
+        ValueError: it has a NUL in it.
+    """
+    if "\0" in stdout:
+        raise ValueError("nvidia-smi reports what is no text")
+    return stdout
+
+
 def answer(status: int, stdout: str, stderr: str = "") -> list[str]:
     """The lines that nvidia-smi printed, without its warnings.
 
     Raises:
         ValueError: it has no answer; a sentence that says why.
     """
-    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
+    lines = [line.strip() for line in _text(stdout).splitlines() if line.strip()]
     if status in TIMED_OUT:
         raise ValueError(f"nvidia-smi did not answer within {TIMEOUT} s")
     if status == 127:

@@ -1,0 +1,172 @@
+"""Where programs' output is read: each place has rows in the tables of parsers, or a reason why it needs none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTS = {"run", "ended", "Popen", "check_output"}
+NO_OUTPUT = "its exit status counts alone"
+MESSAGE = "its output is shown to people as it is"
+OURS = "it starts a program of ours, which answers in JSON or not at all"
+TYPED = "each value is of a type of the channel, or refused"
+ONE_WORD = "systemctl answers with one word, which is compared"
+LINES = "lines are filtered by a pattern that is whole, and a program that is cut off prints nothing that fits"
+# file:function -> rows of tests/unit/parser_table.py, or why there is none
+CALLS = {
+    "checks/survey/host/apt:read_policies": "apt.parse_policies",
+    "checks/survey/host/apt:update": "its status counts, and checks look for apt's own words in what it says",
+    "checks/survey/host/boot:expanded": "bytes of a file, which are compared",
+    "checks/survey/host/cards:answer": "smi.gpus",
+    "checks/survey/host/cards:log": "cards.log",
+    "checks/survey/host/common:born": "NUL ends each record",
+    "checks/survey/host/common:ended": "what others call",
+    "checks/survey/host/common:read_libraries": "common.read_libraries",
+    "checks/survey/host/common:run": "what others call",
+    "checks/survey/host/escapes:look": OURS,
+    "checks/survey/host/filters:_alone": MESSAGE,
+    "checks/survey/host/filters:_make": NO_OUTPUT,
+    "checks/survey/host/filters:loaded": MESSAGE,
+    "checks/survey/host/firewall:legacy": "firewall.legacy",
+    "checks/survey/host/ground:_read_audit": MESSAGE,
+    "checks/survey/host/health:betraying": MESSAGE,
+    "checks/survey/host/health:cards": "smi.gpus",
+    "checks/survey/host/health:look": "manager.parse_unit_names",
+    "checks/survey/host/kernel:look": "one word, of which folders are named",
+    "checks/survey/host/kernel:modinfo": "kernel.modinfo",
+    "checks/survey/host/kernel:secure_boot": "without its own words the key is not enrolled, and a check fails",
+    "checks/survey/host/main:main": "a probe of templates/",
+    "checks/survey/host/manager:read_exposure": "manager.read_exposure",
+    "checks/survey/host/manager:read_properties": "manager.read_properties: units of containers",
+    "checks/survey/host/packages:look": "packages.loose",
+    "checks/survey/host/packages:policy": "packages.policy: origins",
+    "checks/survey/host/programs:said": "it ends with a line of ours; checks read what is before it",
+    "checks/survey/host/settings:sshd": MESSAGE,
+    "checks/survey/host/sshd:shut": "sshd.shut",
+    "checks/survey/host/tracing:activated": "JSON on one line",
+    "checks/survey/host/trees:untouched": "it is compared by its digest",
+    "checks/survey/host/units:_start": "manager.parse_call_groups",
+    "checks/survey/host/units:look": "manager.parse_blocks",
+    "cli/apt:Apt.get": "packages.parse_addresses",
+    "cli/apt:Apt.has": "one name, which is compared with whole lines",
+    "cli/apt:run": "packages.places",
+    "cli/bundling/collect:_in_channel": OURS,
+    "cli/demo:_verb": NO_OUTPUT,
+    "cli/diagnose:_red": OURS,
+    "cli/report:_checked": OURS,
+    "cli/resolving/conda:_asked": OURS,
+    "cli/resolving/index:index_url": "one line of pip's, whose pattern is whole; without it pip's own default holds",
+    "cli/resolving/wheels:closure": "uv writes a file of hashed requirements, of which each line is parsed or refused",
+    "cli/served:_run": NO_OUTPUT,
+    "cli/test:_run": NO_OUTPUT,
+    "roles/envs/host/make:compiling": NO_OUTPUT,
+    "roles/envs/host/make:wheels": NO_OUTPUT,
+    "roles/nvidia_cards/host/power:_smi": "smi.gpus",
+    "roles/operations/supervisor:end": NO_OUTPUT,
+    "roles/operations/supervisor:ended_by": ONE_WORD,
+    "roles/operations/supervisor:excess": "the last line's number; one that is none counts as nothing",
+    "roles/operations/supervisor:main": MESSAGE,
+    "roles/trees/host/glance:glance": "it is compared by its digest",
+    "roles/weights/host/client:Client._download": OURS,
+    "roles/weights/host/client:Client.address": OURS,
+    "roles/weights/host/client:remove_tree": NO_OUTPUT,
+    "roles/weights/host/http:_curl": "one line of curl's own format, in JSON",
+    "roles/weights/host/packages:Packages._ask": OURS,
+}
+# What programs report in shell; of nvidia-smi alone tests/unit/test_freed.py and its like have more
+REPORTING = re.compile(
+    r"\b(systemctl (?:show|list-[a-z]+)|systemctl --version|dpkg-query|apt-cache [a-z$]+|apt-mark showhold|apt-get -s"
+    r"|apt(?: \"\$@\")? -s|indextargets|ss -[A-Za-z]+|ip -o|df -|df --|modinfo|mokutil|nvidia-smi|container inspect"
+    r"|dkms status|nvcc\"? --version)"
+)
+# template -> row of tests/unit/probe_parsers.py, or why there is none
+SCRIPTS = {
+    "containers/in_force.sh.j2": "one value, which is compared with itself",
+    "containers/refresh.sh.j2": NO_OUTPUT,
+    "containers/release.sh.j2": "names are compared with a list of ours",
+    "containers/stale.sh.j2": LINES,
+    "cuda_toolkit/install.sh.j2": MESSAGE,
+    "debs/install.sh.j2": NO_OUTPUT,
+    "debs/look.sh.j2": "simulation.parse",
+    "engines/apart.sh.j2": ONE_WORD,
+    "generation/activate.sh.j2": LINES,
+    "generation/freed.sh.j2": LINES,
+    "generation/state.sh.j2": "state: units",
+    "image/install.sh.j2": "a number, or the comparison fails and the job with it",
+    "look/ledger.sh.j2": ONE_WORD,
+    "look/room.sh.j2": TYPED,
+    "look/state.sh.j2": ONE_WORD,
+    "look/unit.sh.j2": TYPED,
+    "look/use.sh.j2": "use",
+    "monitoring/service.j2": ONE_WORD,
+    "monitoring/start.sh.j2": ONE_WORD,
+    "monitoring/state.sh.j2": TYPED,
+    "nvidia_driver/apt.sh.j2": "simulation.parse",
+    "nvidia_driver/cards.sh.j2": "smi.gpus",
+    "nvidia_driver/install.sh.j2": LINES,
+    "nvidia_driver/live.sh.j2": TYPED,
+    "nvidia_driver/look.sh.j2": "simulation.parse",
+    "nvidia_driver/release.sh.j2": "names are compared with a list of ours",
+    "packages/install.sh.j2": LINES,
+    "probe/basics.sh.j2": "probe: ss",
+    "probe/containers.sh.j2": "containers probe: apt_cache",
+    "probe/driver.sh.j2": "driver probe: apt_cache",
+    "probe/packages.sh.j2": "driver probe: dpkg_query",
+    "probe/probe.sh.j2": "probe: df",
+    "probe/survey.sh.j2": "a draft for people is made of it; tests/unit/test_survey.py has what of it may be missing",
+    "removal/model.sh.j2": LINES,
+    "removal/remove.sh.j2": LINES,
+    "serving/by_hand.sh.j2": LINES,
+    "serving/ready.j2": ONE_WORD,
+    "serving/record.sh.j2": ONE_WORD,
+    "serving/seed.j2": ONE_WORD,
+    "sharing/share.service.j2": ONE_WORD,
+    "sharing/start.sh.j2": ONE_WORD,
+    "sharing/state.sh.j2": TYPED,
+    "theirs/look.sh.j2": TYPED,
+    "theirs/take.sh.j2": ONE_WORD,
+}
+
+
+def _starts(node: ast.AST) -> bool:
+    """Whether a node is a call that starts a program, or is handed what does."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name) and node.func.id in ("run", "ended", "_start"):
+        return True
+    return any(
+        isinstance(one, ast.Attribute)
+        and isinstance(one.value, ast.Name)
+        and one.value.id in ("subprocess", "common")
+        and one.attr in STARTS
+        for one in (node.func, *node.args)
+    )
+
+
+def _calls(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        inner = (*names, child.name) if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else names
+        if _starts(child):
+            yield ".".join(names)
+        yield from _calls(child, inner)
+
+
+def calls() -> set[str]:
+    """Functions of the product that start programs."""
+    found = set()
+    for folder in ("checks", "cli", "rigwright", "roles"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text()
+            if "subprocess" in text or "common." in text or "_start(" in text or path.stem == "common":
+                place = str(path.relative_to(ROOT).with_suffix(""))
+                found |= {f"{place}:{name}" for name in _calls(ast.parse(text)) if name}
+    return found
+
+
+def scripts() -> set[str]:
+    """Templates in which programs report something."""
+    folder = ROOT / "templates"
+    return {str(path.relative_to(folder)) for path in folder.rglob("*.j2") if REPORTING.search(path.read_text())}

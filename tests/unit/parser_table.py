@@ -1,0 +1,259 @@
+"""Parsers of other programs' output, each with a real sample and what must hold of what it reads from a changed one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from checks.packets import legacy
+from checks.packets.rules import Ruleset
+from checks.survey.host import apt, cards, common, containers, dpkg, firewall, health, kernel, manager, packages
+from checks.survey.host import sshd as login
+from checks.survey.host import weights as weight_files
+from cli import apt as controller_apt
+from cli.bundling.packages import parse_addresses, places
+from cli.resolving.web import Unavailable
+from rigwright.debs import simulation
+from rigwright.nvidia.cards import reports, smi
+
+DATA = Path(__file__).with_name("data") / "parsers"
+KILLED = -9
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A parser of what a program prints."""
+
+    sample: str
+    """File in data/parsers, as the program printed it."""
+    read: Callable[[str, int], Any]
+    """Of the output and the exit status."""
+    refuses: type[Exception] = RuntimeError
+    """How it says that it cannot be read: then a check that needs it fails, and a deploy ends."""
+    complete: bool = False
+    """Whether it notices each value that is lost; a plain list cannot."""
+    allowed: frozenset[int] = frozenset({0})
+    """Exit statuses that are no failure."""
+    end: str = "\n"
+    moves: str | None = "\n"
+    """Between what may come in another order; None where the order is what the output says."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """The program's own words, in another language."""
+    cut: tuple[int, ...] = (0, KILLED)
+    """Exit statuses of a program whose output ends within a line."""
+    nul: bool = True
+    """Whether a NUL in it comes through to the parser: a shell's variable has none."""
+    noisy: bool = True
+    """Whether other programs can write between its lines; into a file they cannot."""
+    costs: int = 1
+    """How many times as long as others it takes."""
+
+
+def printing(read: Callable[[], Any], program: str, **others: str) -> Callable[[str, int], Any]:
+    """A parser that starts its program: this one prints the text, and others print samples."""
+
+    def parse(text: str, status: int) -> Any:
+        def run(words: tuple[str, ...], **_: Any) -> subprocess.CompletedProcess[bytes]:
+            name = Path(words[0]).name
+            if name != program:
+                return subprocess.CompletedProcess(words, 0, (DATA / others[name.replace("-", "_")]).read_bytes(), b"")
+            return subprocess.CompletedProcess(words, status, text.encode(errors="replace"), b"")
+
+        with patch.object(common.subprocess, "run", run):
+            return read()
+
+    return parse
+
+
+def reading(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
+    """A parser of a text whose program's exit status is judged before."""
+    return lambda text, _: read(text)
+
+
+def _blocks(text: str) -> list[dict[str, list[str]]]:
+    return [
+        {name: value.split("\n") for name, value in block.items()}
+        for block in manager.parse_blocks(common.require_whole("systemctl", text))
+    ]
+
+
+def _shown(names: list[str], wanted: Sequence[str], *options: str) -> dict[str, dict[str, list[str]]]:
+    """Of each unit, the values of a property that it has several of, apart."""
+    found = manager.read_properties(names, wanted, *options)
+    return {unit: {key: value.split("\n") for key, value in rows.items()} for unit, rows in found.items()}
+
+
+def _log() -> list[str]:
+    with patch.object(cards.glob, "glob", lambda _: ["x"]), patch.object(cards, "ring", lambda *_: []):
+        found = cards.log("x")
+    if found["blind"]:
+        raise RuntimeError(found["blind"])
+    return list(found["messages"])  # type: ignore[call-overload]
+
+
+def _rules(text: str | None) -> dict[tuple[Any, ...], object]:
+    """Chain -> its policy, and how many rules it has."""
+    if text is None:
+        raise RuntimeError("its rules cannot be read")
+    rules = Ruleset({}, {})
+    legacy.add(rules, {"iptables": text})
+    return {key: (one.policy, [repr(rule) for rule in one.rules]) for key, one in rules.chains.items()}
+
+
+def _iptables() -> dict[tuple[Any, ...], object]:
+    with patch.object(
+        firewall.common, "read", lambda path, *_: "filter\n" if path.endswith("/ip_tables_names") else ""
+    ):
+        return _rules(firewall.legacy()["iptables"])
+
+
+def _status(text: str) -> list[Any]:
+    dpkg._packages.cache_clear()
+    with patch.object(dpkg.common, "read", lambda *_, **__: text):
+        # without `base`, which is by what lies on the disk
+        return [(one.name, *one[2:-1], [*one.conffiles.items()]) for one in dpkg._packages("", ("x", 0, 0, 0))]
+
+
+def _simulated(text: str) -> dict[str, object]:
+    found = simulation.parse(text.splitlines(), simulation.Simulation)
+    if simulation.INCOMPLETE in found.complaints:
+        raise ValueError(simulation.INCOMPLETE)
+    return {"installed": [*found.installed], "removed": [*found.removed], "complaints": [*found.complaints]}
+
+
+def _smi(read: Callable[[int, str, str], Any]) -> Callable[[str, int], Any]:
+    """A reader of nvidia-smi's: it gets the output without its last line's end, with timeout's own exit status."""
+
+    def parse(text: str, status: int) -> Any:
+        found = read(137 if status == KILLED else status, text.rstrip("\n"), "")
+        return [*found] if isinstance(found, tuple) else found
+
+    return parse
+
+
+NAMES = ["curl", "libc6", "podman", "nginx"]
+
+
+def _links(status: int, text: str, complaint: str) -> dict[int, tuple[list[int], list[int]]]:
+    """Links that are up, and all: the last of a card may be lost."""
+    found = reports.links_up(status, text, complaint)
+    return {card: ([*range(up)], [*range(links)]) for card, (up, links) in found.items()}
+
+
+def controller(read: Callable[[str], Any]) -> Callable[[str, int], Any]:
+    """A parser of what an apt of this machine's prints."""
+
+    def parse(text: str, status: int) -> Any:
+        done = subprocess.CompletedProcess(["apt-get"], status, text, "")
+        with patch.object(controller_apt.subprocess, "run", lambda *_, **__: done):
+            return read(controller_apt.run(["apt-get"]))
+
+    return parse
+
+
+UNITS = ["ssh.service", "two.service", "nobody-has.path"]
+APT_WORDS = {
+    "Installed:": "Installiert:",
+    "Candidate:": "Installationskandidat:",
+    "Version table:": "Versionstabelle:",
+    "(none)": "(keine)",
+}
+SUMMARY = {
+    "upgraded, ": "aktualisiert, ",
+    "newly installed, ": "neu installiert, ",
+    "to remove and": "zu entfernen und",
+    "not upgraded.": "nicht aktualisiert.",
+}
+PARSERS: dict[str, Parsed] = {
+    "manager.read_properties: units of containers": Parsed(
+        "show-containers.txt",
+        printing(lambda: _shown(UNITS, containers.PROPERTIES), "systemctl"),
+        moves="\n\n",
+    ),
+    "manager.read_properties: units of weights": Parsed(
+        "show-weights.txt",
+        printing(
+            lambda: _shown(["tick.timer", "tick.service"], weight_files.PROPERTIES, "--timestamp=unix"),
+            "systemctl",
+        ),
+        moves="\n\n",
+    ),
+    "manager.read_properties: health": Parsed(
+        "show-health.txt",
+        printing(lambda: health.units(["ssh.service", "nobody-has.service"]), "systemctl"),
+        complete=True,
+        moves="\n\n",
+    ),
+    "manager.parse_blocks": Parsed("show-all.txt", reading(_blocks), cut=(), moves="\n\n"),
+    "manager.parse_unit_names": Parsed(
+        "list-units.txt", reading(lambda text: manager.parse_unit_names(text, "system")), cut=()
+    ),
+    "manager.parse_call_groups": Parsed("syscall-filter.txt", reading(manager.parse_call_groups), cut=(), moves="\n\n"),
+    "manager.read_exposure": Parsed(
+        "security.txt",
+        printing(lambda: manager.read_exposure(UNITS), "systemd-analyze"),
+        allowed=frozenset({0, 1, 2, 124, KILLED}),
+        moves="\n\n",
+    ),
+    "common.read_libraries": Parsed(
+        "ldconfig.txt",
+        printing(lambda: common.read_libraries(""), "ldconfig"),
+        complete=True,
+        words={"libs found in cache": "Bibliotheken im Cache"},
+    ),
+    "apt.parse_policies": Parsed(
+        "policy.txt",
+        printing(lambda: apt.read_policies(NAMES), "apt-cache"),
+        moves=None,
+        words=APT_WORDS,
+    ),
+    "packages.policy": Parsed(
+        "policy.txt",
+        printing(lambda: packages.policy(NAMES), "apt-cache", apt_get="indextargets.txt"),
+        moves=None,
+        words=APT_WORDS,
+    ),
+    "packages.policy: origins": Parsed(
+        "indextargets.txt", printing(lambda: packages.policy(NAMES), "apt-get", apt_cache="policy.txt")
+    ),
+    "packages.loose": Parsed(
+        "apt-config.txt", printing(lambda: packages.loose(common.run("apt-config")), "apt-config")
+    ),
+    "kernel.modinfo": Parsed(
+        "modinfo.txt",
+        printing(lambda: kernel.modinfo("6.1", ("virtio_net", "overlay")), "modinfo"),
+        allowed=frozenset({0, 1, 127}),
+        end="\0",
+        moves=None,
+    ),
+    "sshd.shut": Parsed(
+        "sshd-T.txt",
+        printing(lambda: [one.split() for one in login.shut("root", "192.0.2.1")], "sshd"),
+        allowed=frozenset({0, 1, 2, 124, KILLED}),
+    ),
+    "dpkg.packages": Parsed("status.txt", reading(_status), cut=(0,), moves="\n\n", noisy=False),
+    "cards.log": Parsed("journal.txt", printing(_log, "journalctl"), allowed=frozenset({0, 1})),
+    "firewall.legacy": Parsed("iptables-save.txt", printing(_iptables, "iptables-legacy-save"), moves=None),
+    "simulation.parse": Parsed(
+        "simulate.txt", reading(_simulated), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
+    ),
+    "simulation.parse: removal": Parsed(
+        "simulate-remove.txt", reading(_simulated), ValueError, complete=True, nul=False, cut=(0,), words=SUMMARY
+    ),
+    "smi.gpus": Parsed("smi-gpus.txt", _smi(smi.gpus), ValueError, cut=(KILLED,)),
+    "smi.recovery": Parsed("smi-recovery.txt", _smi(smi.recovery), ValueError, cut=(KILLED,)),
+    "smi.apps": Parsed("smi-apps.txt", _smi(smi.apps), ValueError, cut=(KILLED,)),
+    "reports.sections": Parsed("smi-memory.txt", _smi(reports.sections), ValueError, cut=(KILLED,), moves=None),
+    "reports.links_up": Parsed("smi-nvlink.txt", _smi(_links), ValueError, cut=(KILLED,), moves=None),
+    "reports.joined": Parsed("smi-topology.txt", _smi(reports.joined), ValueError, cut=(KILLED,), moves=None),
+    "packages.places": Parsed(
+        "indextargets-places.txt",
+        controller(lambda text: places(text, "debian", "bookworm", "trixie")),
+        refuses=Unavailable,
+    ),
+    "packages.parse_addresses": Parsed("print-uris.txt", controller(parse_addresses), Unavailable),
+}

@@ -1,0 +1,164 @@
+"""A program that fails, is cut off or answers in its own words is no program that has nothing to tell."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from checks.survey.host import cards, docker, ground, manager, settings
+from cli.output import Output
+from rigwright.debs import simulation
+from rigwright.host import channel
+from rigwright.render import _environment
+from tests.unit import programs
+from tests.unit.scripts import stand_in
+from tests.unit.telling import telling
+
+Install = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a program before the machine's own."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return lambda name, body: stand_in(tmp_path, name, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "reported"),
+    [
+        ("exit 0", []),
+        ("echo 'a line 3: unsupported option' >&2; exit 255", ["a line 3: unsupported option"]),
+        (
+            "echo 'no user sshd' >&2; exit 255",
+            ["no user sshd"],
+        ),
+        ("exit 3", ["exit status 3"]),
+        ("echo 'perl: warning: Setting locale failed.' >&2", []),
+    ],
+)
+def test_an_sshd_that_would_not_start_is_reported(install: Install, body: str, reported: list[str]) -> None:
+    install("sshd", body)
+    assert settings.sshd() == reported
+
+
+@pytest.mark.parametrize(("body", "audit"), [("exit 0", ""), ("echo x is half; exit 1", "x is half")])
+def test_what_dpkg_leaves_unfinished_is_reported(install: Install, body: str, audit: str) -> None:
+    install("dpkg", body)
+    assert ground._read_audit() == audit
+
+
+def test_a_dpkg_that_does_not_answer_is_no_host_in_order(install: Install) -> None:
+    install("dpkg", "echo 'dpkg: error: parsing file' >&2; exit 2")
+    with pytest.raises(RuntimeError, match="parsing file"):
+        ground._read_audit()
+
+
+def test_a_silent_systemd_is_no_host_without_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "AT", str(tmp_path / "private"))
+    with pytest.raises(RuntimeError):
+        docker.running(str(tmp_path / "docker.sock"))
+
+
+SHOWN = """Result=success
+ExecStart={ path=/bin/sh ; argv[]=/bin/sh -c echo a
+
+ActiveState=failed
+ ; status=0/0 }
+ExecStart={ path=/bin/true ; argv[]=/bin/true ; status=0/0 }
+Id=ssh.service
+Names=ssh.service sshd.service
+ActiveState=active
+"""
+
+
+def test_commands_of_several_lines_and_names(install: Install) -> None:
+    install("systemctl", f"cat <<'END'\n{SHOWN}END")
+    found = manager.read_properties(["sshd.service"], ["Result", "ActiveState", "ExecStart"])
+    assert (found["sshd.service"]["ActiveState"], found["sshd.service"]["ExecStart"].count("argv[]=")) == ("active", 2)
+    with pytest.raises(RuntimeError, match=r"does not tell of x\.service"):
+        manager.read_properties(["sshd.service", "x.service"], ["ExecStart"])
+    with pytest.raises(RuntimeError, match="does not tell MainPID of ssh"):
+        manager.read_properties(["ssh.service"], ["ExecStart", "MainPID"])
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("2", "the host's dpkg-query ended with status 2"),
+        ("124", "the host's dpkg-query did not end in time"),
+        ("cut", "the host's dpkg-query printed no whole line at its end"),
+        ("libc6", "the host's dpkg-query does not print all of libc6"),
+    ],
+)
+def test_a_program_that_fails_refuses_all_that_a_script_tells(how: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        channel.read(telling(("package", "a"), ("unread", "dpkg-query", how)), {"package": (channel.word,)})
+
+
+TELLS = """{% from 'channel.sh.j2' import told %}{% call told() %}
+listing 0,1 reports
+printf %s "$text" | while read -r line; do fact line "$line"; done
+{% endcall %}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        ("echo b", ""),
+        ("echo b; exit 1", ""),
+        ("exit 2", "status 2"),
+        ("printf c", "no whole line"),
+        ("kill -9 $$", "137"),
+    ],
+)
+def test_a_listing_is_whole_or_refused_and_in_no_language(install: Install, body: str, refused: str) -> None:
+    install("reports", f'echo "$LC_ALL"; {body}')
+    script = _environment().from_string(TELLS).render()
+    done = programs.run(["sh", "-c", script], env={**os.environ, "LC_ALL": "de_DE.UTF-8"})
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            channel.read(done.stdout.splitlines(), {"line": (channel.text,)})
+    else:
+        assert channel.read(done.stdout.splitlines(), {"line": (channel.text,)}).all("line") == ["C", "b"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [("exit 1", ""), ("echo no >&2; exit 2", "status 2: no"), ("kill -9 $$", "-9")]
+)
+def test_a_search_of_the_kernels_log_that_fails_is_no_silence(
+    install: Install, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    monkeypatch.setattr(cards.glob, "glob", lambda _: ["x.journal"])
+    monkeypatch.setattr(cards, "ring", lambda *_: [])
+    # the last message is asked for, too, and is there
+    install("journalctl", f"""case "$*" in *' -g '*) {body} ;; *) echo '{{"MESSAGE": "x"}}' ;; esac""")
+    assert reason in str(cards.log("NVRM")["blind"])
+    assert bool(cards.log("NVRM")["blind"]) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("counted", "complaints"),
+    [
+        ("1 upgraded, 1 newly installed, 1 reinstalled, 12 to remove and 3 not upgraded.", ()),
+        ("1 upgraded, 1 newly installed, 2 downgraded, 12 to remove and 3 not upgraded.", (simulation.INCOMPLETE,)),
+        ("1 upgraded, 1 newly installed, 1 reinstalled, 13 to remove and 3 not upgraded.", (simulation.INCOMPLETE,)),
+        ("1 aktualisiert, 2 neu installiert, 12 zu entfernen und 3 nicht aktualisiert.", (simulation.INCOMPLETE,)),
+    ],
+)
+def test_apts_count_is_held_against_what_it_lists(counted: str, complaints: tuple[str, ...]) -> None:
+    lines = [counted, "Inst a [1] (2 X [amd64])", "Inst b (2 X [amd64])", "Inst c [1] (1 X [amd64])"]
+    lines += [f"Remv d{number} [1]" for number in range(12)]
+    assert simulation.parse(lines, simulation.Simulation).complaints == complaints
+
+
+def test_a_host_whose_program_failed_is_named_with_that_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Output(["box"])
+    for line in ("ValueError: the host's ss ended with status 2", "Error: could not process fact: Probe questions={}"):
+        shown.emit(logging.LogRecord("pyinfra", logging.ERROR, "/x/pyinfra/api/util.py", 1, f"[box] {line}", (), None))
+    assert shown.hosts["box"].errors == ["the host's ss ended with status 2"]
+    assert "questions" not in capsys.readouterr().out
