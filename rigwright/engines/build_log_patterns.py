@@ -11,8 +11,10 @@ BUILDS = (
     Cause(
         "libcudart",
         r"failed to open libnvrtc|lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
-        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
-        "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
+        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file|Could not load library \\?\"?lib(?:cudnn|nvrtc)",
+        "CUDA's library of the version in the name is not where the loader looks: install the build of the engine and "
+        "torch for the CUDA version that is installed, or that version's libraries (LD_LIBRARY_PATH)",
+        names=r"(lib[\w-]+\.so[.0-9]*)",
     ),
     Cause(
         "glibc",
@@ -22,13 +24,16 @@ BUILDS = (
     Cause(
         "missing-library",
         r"cannot open shared object file: No such file or directory",
-        "a library is missing: redeploy, which restores the environment",
+        "a shared library is not where the loader looks: install what has it, use another build or image, or set "
+        "LD_LIBRARY_PATH to its folder",
+        names=r"([\w+.-]{1,60}\.so[\w.]*): cannot open",
     ),
     Cause(
         "undefined-symbol",
-        r"undefined symbol: ",
-        "two packages of the environment do not fit together, usually torch and an extension: "
-        "redeploy the locked environment",
+        r"undefined symbol: |symbol lookup error",
+        "a compiled library was built for another version of one that it loads, usually torch, CUDA or NCCL: install "
+        "the versions that belong together",
+        names=r"([\w+.-]{1,60}\.so[\w.]*): undefined symbol|symbol: (\w{1,60})",
     ),
     Cause(
         "flashinfer-version",
@@ -127,15 +132,28 @@ MODEL_FILES = (
         check="W06",
     ),
     Cause(
+        "gguf-architecture",
+        r"Unknown gguf model_type|GGUF model with architecture",
+        "vLLM's loader of GGUF files does not know this architecture: serve the original (safetensors) checkpoint, or "
+        "the GGUF with llama.cpp",
+        names=r"model_type: (\w{1,60})|architecture (\w{1,60})",
+    ),
+    Cause(
+        "transformers-older",
+        r"model type `?\w+`? but Transformers does not recognize|Transformers does not recognize this architecture"
+        r"|not supported by transformers version|[Uu]nrecognized model type",
+        "the installed transformers does not know the model's type: install a version that does, which most often "
+        "needs a newer engine",
+        names=r"model type `?(\w{1,60})",
+    ),
+    Cause(
         "unknown-model-type",
-        r"model type `?\w+`? but Transformers does not recognize|Model architectures? \[?.{0,200} (?:are|is) not "
-        r"supported"
-        r"|not supported by transformers version|has no vLLM implementation|is not a registered model|Cannot find "
-        r"model "
-        r"module|Transformers does not recognize this architecture|Unknown gguf model_type|GGUF model with architecture"
-        r"|\w+ForC\w+ is not supported",
-        "the engine, or its transformers, is older than the model: use a newer engine",
-        names=r"model type `?(\w{1,60})|rchitectures? \[?'?(\w{1,80})|model_type: (\w{1,60})|architecture (\w{1,60})",
+        r"Model architectures? \[?.{0,200} (?:are|is) not supported|has no vLLM implementation|is not a registered "
+        r"model|Cannot find model module|\w+ForC\w+ is not supported|does not have (?:a )?vLLM implementation|was "
+        r"supported in vLLM until",
+        "this version of the engine has no code for the model's architecture: use a version that has it (the model's "
+        "page names one), or another checkpoint or engine",
+        names=r"rchitectures? \[?'?(\w{1,80})|(\w+ForC\w+)",
     ),
     Cause(
         "remote-code",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from rigwright.engines.build_log_patterns import BUILDS, MODEL_FILES
 from rigwright.engines.container_log_patterns import CONTAINERS
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 from rigwright.engines.python_log_patterns import PACKAGES
-from rigwright.engines.transport_log_patterns import TRANSPORT
+from rigwright.engines.transport_log_patterns import SHARED_MEMORY, TRANSPORT
 
 _REBOOT = "the loaded driver and its libraries have different versions: reboot"
 _FREE_CARD_MEMORY = (
@@ -46,7 +46,7 @@ MEMORY = (
     ),
     Cause(
         "bus-error",
-        r"Bus error|signal SIGBUS|insufficient shared memory \(shm\)",
+        r"Bus error|signal SIGBUS",
         "shared memory is full, or a file of the model became unreadable while it was mapped",
     ),
     Cause(
@@ -211,8 +211,16 @@ CARD_FAULTS = (
         names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
     ),
     Cause(
+        "deep-gemm-compiler",
+        r"Assertion error \(\S{0,120}(?:jit|compiler)\S{0,60}\): .{0,60}exit_code|(?:NVCC|NVRTC) compil\w+ failed",
+        "DeepGEMM could not compile its kernel at run time: provide nvcc of torch's CUDA version (CUDA_HOME), or set "
+        "VLLM_USE_DEEP_GEMM=0",
+        check="K01",
+    ),
+    Cause(
         "deep-gemm",
-        r"[Dd]eep_?[Gg][Ee][Mm][Mm].{0,200}(?:not available|outdated|not installed|[Ff]ail|[Aa]ssert|[Ee]rror)"
+        r"Assertion error \(\S{0,20}csrc/(?:apis|jit|jit_kernels|utils)/|[Dd]eep_?[Gg][Ee][Mm][Mm].{0,200}(?:not "
+        r"available|outdated|not installed|[Ff]ail|[Aa]ssert|[Ee]rror)"
         r"|(?:[Aa]ssertion|[Ee]rror).{0,200}deep_?gemm",
         "DeepGEMM does not fit these cards or is missing: VLLM_USE_DEEP_GEMM=0 and VLLM_MOE_USE_DEEP_GEMM=0 turn it "
         "off",
@@ -322,7 +330,7 @@ CARD_FAULTS = (
     Cause(
         "cuda-other",
         r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]+|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]+",
-        "CUDA refused or failed a call: the message names it; " + _INSPECT_CARD,
+        f"{UNKNOWN}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; {_INSPECT_CARD}",
         broad=True,
         names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",
     ),
@@ -375,15 +383,14 @@ PROCESSES = (
     Cause(
         "assertion",
         r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
-        "a program stopped at its own assertion, a fault of this build or options that it does not support: use "
-        "another build, "
-        "drop the newest options, and search for the line",
+        f"{UNKNOWN}a program stopped at its own assertion: search for the line",
         broad=True,
         names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),
 )
 
 COMMON_CAUSES = (
+    SHARED_MEMORY,
     *MEMORY,
     *CONTAINERS,
     *DRIVER,

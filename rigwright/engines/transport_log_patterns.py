@@ -10,12 +10,21 @@ from rigwright.engines.log import Cause
 
 _MODEL_NAME = r"(?:repo|model|files?|url)\w*:? (?:for )?[`'\"]?([\w.-]+/[\w./-]{2,80})"
 
+SHARED_MEMORY = Cause(
+    "nccl-shared-memory",
+    r"Error while creating shared memory segment|NCCL WARN "
+    r".{0,200}(?:shm_open|/dev/shm)|(?:/dev/shm|/psm_|sem_\w+|[Ss]hared "
+    r"memory).{0,160}(?:No space left|Errno 28)|No space left on device.{0,100}(?:/dev/shm|psm_|shm)|unable to "
+    r"(?:allocate "
+    r"shared memory|open shared memory object|mmap \d+ bytes from file <.{0,40}torch)|insufficient shared memory "
+    r"\(shm\)"
+    r"|/dev/shm.{0,60}(?:too small|is full|insufficient)",
+    "/dev/shm, the memory that processes share, is full: enlarge it (`--shm-size=8g` or `--ipc=host` of a container, "
+    "an "
+    "emptyDir of medium Memory in Kubernetes)",
+)
+
 TRANSPORT = (
-    Cause(
-        "nccl-shared-memory",
-        r"Error while creating shared memory segment|NCCL WARN .{0,200}shm_open|NCCL WARN .{0,200}/dev/shm",
-        "NCCL finds no free shared memory: enlarge /dev/shm (`--ipc=host` or `--shm-size` of a container)",
-    ),
     Cause(
         "nccl-same-card",
         r"Duplicate GPU detected",

@@ -36,6 +36,7 @@ EXCEPTION = 68
 UNKNOWN = 25
 """Weight of another error of no known cause."""
 LATE = 200  # lines before the end of a log in which a cause is likely to be why it ends: vLLM repeats a traceback
+RESET = 154  # the Xid of a recovery action that another error makes necessary
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
 # What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
@@ -146,7 +147,7 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
         at = line.find("NVRM: Xid")
         found = XID.match(line[at:]) if at >= 0 else None
         if found:
-            if not (int(found[2]) == 154 and RECOVERED.search(found[3])):
+            if not (int(found[2]) == RESET and RECOVERED.search(found[3])):
                 counted.setdefault((found[1].lower(), int(found[2])), []).append(line)
         elif out := KILLED.search(line):
             killed.setdefault(out[1], []).append(line)
@@ -182,7 +183,8 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
         means += "; a program's mistake" + (
             f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
         )
-    weight = {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
+    # the driver asks for a reset as a consequence of another error of the card
+    weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
 
 

@@ -57,7 +57,9 @@ CAUSES = (
     Cause(
         "card-does-not-start",
         r"RmInitAdapter failed|rm_init_adapter failed",
-        "the driver cannot start a card: reboot; if it comes back, check its power cables and seat, then its driver",
+        "the driver cannot start a card: reboot; if it comes back: Above 4G Decoding and Resizable BAR in the BIOS "
+        "setup, the "
+        "open kernel module for new cards, then power cables, seat and another driver",
         check="N02,N09",
     ),
     Cause(
@@ -78,8 +80,26 @@ CAUSES = (
         check="N01",
     ),
     Cause(
+        "gsp-hung",
+        r"(?:GSP RM|LibOS) heartbeat timed out|[Hh]eartbeat timed out|_kgspRpcRecvPoll: .{0,120}(?:[Tt]ime-?d? "
+        r"?out|unresponsive)"
+        r"|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed out)|rpcRmApi\w+: .{0,80}GSP-RM (?:failed|is not)"
+        r"|_kgspRpcGspEventFecsError|GSP (?:crashed|task|is not responding)",
+        "the card's GSP firmware stopped answering while it ran: reboot (power off and on if that does not help); if "
+        "it "
+        "comes back under load, use another driver version, and lower the card's power limit or clocks",
+    ),
+    Cause(
+        "driver-memory",
+        r"NV_ERR_NO_MEMORY|NVRM: .{0,120}(?:Out of memory|out of memory|failed to allocate (?:vmap|page))",
+        "the driver found no memory for an allocation: where cards share the host's memory, leave more of it free "
+        "(lower gpu_memory_utilization or the context, end other programs); a single such line that the engine "
+        "survives "
+        "does no harm",
+    ),
+    Cause(
         "gsp-firmware",
-        r"WPR2|_kgsp\w+: .{0,80}(timed out|failed)|GSP RM heartbeat timed out|Failed to boot GSP|failed to load "
+        r"WPR2|_kgsp\w+: .{0,80}(timed out|failed)|Failed to boot GSP|failed to load "
         r"firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
         r"load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rigwright.engines.llama_cpp.option_log_patterns import OPTION_CAUSES
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 
@@ -174,9 +174,19 @@ CAUSES = (
         "is free, it is a fault of this build: use another",
     ),
     Cause(
+        "projector-untyped",
+        r"unknown projector type: *(?:\(null\)|''|\"\")?\s*$|missing projector "
+        r"type|projector_type.{0,40}(?:missing|not "
+        r"found)|legacy .{0,20}(?:clip|mmproj)",
+        "the projector (mmproj) names no type, as of an old conversion: use one that is converted for current "
+        "llama.cpp, or "
+        "start without mmproj",
+    ),
+    Cause(
         "projector",
-        r"unknown projector type",
-        "this llama.cpp is older than the model's projector (mmproj): use a newer engine, or start without mmproj",
+        r"unknown projector type|unsupported projector",
+        "this llama.cpp does not know the type of the model's projector (mmproj): use a newer engine, or start without "
+        "mmproj",
         names=r"projector type: (\S{1,60})",
     ),
     Cause(
@@ -198,9 +208,9 @@ CAUSES = (
     Cause(
         "ggml-assert",
         r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b",
-        "llama.cpp stopped at its own assertion, a fault of this build or options that it does not support together: "
-        "use "
-        "another build, then drop the newest options (drafting, split_mode, KV cache types) one by one",
+        f"{UNKNOWN}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
+        f"options: "
+        "search for the line",
         broad=True,
         names=r"GGML_ASSERT\((.{1,80}?)\) failed",
     ),

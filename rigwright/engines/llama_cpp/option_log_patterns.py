@@ -107,12 +107,22 @@ DRAFT = (
         names=_ASSERTION,
     ),
     Cause(
+        "grammar-start",
+        r"Failed to initialize samplers|error initializing grammar sampler|common_sampler_init: .{0,80}grammar",
+        "the grammar or JSON schema of a request cannot start: it refuses the text that stands before the answer (an "
+        "assistant message to continue, the template's thinking block), or is invalid: send no such message together "
+        "with "
+        "a schema, turn thinking off, use a newer build, else simplify the schema",
+        request=True,
+    ),
+    Cause(
         "sampler-assertion",
         r"llama-sampl\w+\.cpp:\d+: .{0,80}[Aa]ssert|Unexpected empty grammar stack|llama_grammar_(?:accept|reject"
         r"|init)\w*: .{0,80}"
         r"(?:assert|fail)",
-        "an assertion of the sampler failed, a fault of this build with drafting or a grammar: use a release build "
-        f"(NDEBUG) or a newer one; for drafting: {_TURN_OFF_DRAFTING}",
+        "the grammar (of a schema or tools) or the sampler rejects a token that the model or its draft wrote, a fault "
+        "of "
+        f"this build: use a newer build; {_TURN_OFF_DRAFTING}; else send the request without a schema",
         names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),
 )
@@ -221,7 +231,9 @@ REQUESTS = (
         r"schema|llg (?:error|tokenizer)|Cannot use both json_schema and grammar|Cannot (?:specify|use custom) "
         r"grammar|Invalid regex "
         r"pattern|no triggers set for lazy grammar|llguidance is not enabled",
-        "the grammar or JSON schema of a request cannot be used: simplify it, or send it without tools",
+        "the grammar or JSON schema of a request (or of its tools) cannot be used by this build: simplify it, send it "
+        "without "
+        "schema or tools, or use a newer build",
         request=True,
         names=r"(?:failed:|error:|grammar:|pattern) ([^\"]{3,80})",
     ),

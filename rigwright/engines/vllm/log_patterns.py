@@ -186,27 +186,64 @@ CAUSES = (
         'cards below compute capability 8.0 do not support it: use dtype = "half"',
     ),
     Cause(
+        "fp8-card",
+        r"fp8e4nv not supported|fp8e4nv.{0,40}(?:not supported|supported only)|type fp8e4\w* not supported"
+        r"|(?:FP8|fp8).{0,80}(?:requires?|only supported|needs?).{0,60}(?:capability|Ada|Hopper|SM ?89|8\.9|H100)",
+        "the card has no FP8 of this kind (cards below compute capability 8.9), which the KV cache or the weights ask "
+        "for: "
+        'set kv_cache_dtype = "auto" if it is fp8, else serve the model in another quantisation',
+    ),
+    Cause(
         "quantization-capability",
         r"quantization method .{0,200} is not supported for the current GPU|Minimum capability: \d+\. "
-        r"Current capability|fp8e4nv not supported in this architecture|Marlin W4A8-FP8 only support|FP8 "
-        r".{0,60}requires "
-        r".{0,40}capability",
+        r"Current capability|Marlin W4A8-FP8 only support|FP8 .{0,60}requires .{0,40}capability",
         "these cards do not support the model's quantisation: serve another variant",
+        names=r"method:? '?(\w{2,40})",
+    ),
+    Cause(
+        "attention-reasons",
+        r"^\W{0,8}(?:Reasons: \{)?\W{0,4}[A-Z][A-Z0-9_]{4,40}: \[[a-zA-Z]",
+        "the reasons of each attention backend",
+        harmless=True,
+        plain=True,
     ),
     Cause(
         "no-attention-backend",
-        r"No valid attention backend|Cannot use .{0,60} backend|[Ss]elected backend .{0,200} is not valid for this "
-        r"configuration|No "
-        r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not "
-        r"supported"
-        r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention"
-        r"|FlashInfer|FlashMLA"
-        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim"
-        r"|size))(?!.{0,60}kv.?cache).{0,100}"
-        r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
-        "no attention backend, or not the selected one, supports this head size, data type, option and card: remove "
-        "attention_backend, or select another; the line has the reasons",
-        names=r"[Bb]ackend'? (?:AttentionBackendEnum\.)?'?(\w{3,40})|(Flash\w{3,20})",
+        r"No valid attention backend|No suitable attention backend",
+        "no attention backend of this build can serve this model with these options on this card: the reasons stand "
+        "in the "
+        "line or after it; remove options that all of them name (kv_cache_dtype, block_size, attention_backend); where "
+        "they name sparse, MLA or the compute capability, only another card, a build with a backend for it, or another "
+        "model helps",
+        names=r"(head_size=\d+, ?dtype=[\w.]+(?:, ?kv_cache_dtype=\w+)?)|(head_size=\d+)",
+    ),
+    Cause(
+        "block-sizes",
+        r"No common block size for|block[_ ]size.{0,80}(?:not supported by|is not supported|must be (?:a )?(?:multiple|"
+        r"divisible))|[Ii]nvalid block[_ ]size",
+        "the attention backends of the model's layers have no block size in common: remove block_size, "
+        "attention_backend "
+        "and kv_cache_dtype, else this version has no complete code for the model: use one that has",
+        names=r"block[ _]size (?:for )?(\d+)",
+    ),
+    Cause(
+        "selected-attention-backend",
+        r"[Ss]elected backend .{0,200} is not valid for this configuration|Invalid attention backend|[Uu]nknown "
+        r"attention "
+        r"backend|Cannot use .{0,60} backend|[Aa]ttention backend .{0,80}(?:has been removed|not supported|does not "
+        r"support|is not)|Backend \S{1,40} is not supported for|VLLM_ATTENTION_BACKEND",
+        "the selected attention backend does not exist in this version or does not support this model, card or option: "
+        "remove attention_backend, or select another; the line has the reasons",
+        names=r"[Bb]ackend'?:? (?:AttentionBackendEnum\.)?'?([A-Z]\w{2,40})",
+    ),
+    Cause(
+        "attention-limits",
+        r"(?:FlashAttention|Flash attention|FlashInfer|FlashMLA|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention"
+        r"|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size))(?!.{0,60}kv.?cache).{0,100}(?:not support|n't support"
+        r"|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
+        "the attention kernels in use do not support this head size, data type, option or card: try another "
+        "attention_backend; where none does, another card or build is needed",
+        names=r"(Flash\w{3,20}|head[_ ]\w+[ =:]+\d+)",
     ),
     Cause(
         "invalid-literal-for-int-with-base-10-gpu",
@@ -250,8 +287,8 @@ CAUSES = (
         r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception "
         r"occurred while "
         r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
-        r"",
-        "the engine's core process ended: its own error stands above in the log",
+        r"|raise self\._format_exception\(|engine_core\.get_output_async\(|engine_dead|Engine loop (?:is not|has)",
+        "the engine's core process ended: the first error of EngineCore or of a Worker above in the log is the cause",
         general=True,
     ),
     Cause(
@@ -283,8 +320,7 @@ CAUSES = (
     ),
     Cause(
         "tokenizer",
-        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist|has no attribute "
-        r"all_special_tokens"
+        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist"
         r"|(?:tiktoken\.model|tokenizer\.\w+) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) "
         r"loaded|data did "
         r"not match any variant of untagged enum|PyPreTokenizerTypeWrapper|Unsupported tokenizer|TokenizersBackend",
@@ -306,6 +342,9 @@ CAUSES = (
         "tool-parser",
         r"invalid tool call parser|invalid reasoning parser|[Tt]ool choice requires --enable-auto-tool-choice"
         r"|(?:[Tt]ool|[Rr]easoning)?_?\w* ?[Pp]arser:? ?'.{0,60}'? ?.{0,20}(?:not found|not been registered)"
+        r"|[Tt]ool (?:call )?parser .{0,40}(?:unknown|not registered|does not exist)|KeyError: "
+        r".{0,40}(?:tool|reasoning) "
+        r"parser"
         r"|enable-auto-tool-choice requires|reasoning_parser_name=",
         "tool calls need enable_auto_tool_choice and a tool_call_parser, and both parsers a name that this version "
         "has: the line lists them",

@@ -57,10 +57,14 @@ MEMORY = (
     ),
     Cause(
         "pinned-memory",
-        r"UVA is not available|cudaHostRegister failed|cudaHostAlloc.{0,60}failed|[Cc]annot pin memory"
+        r"UVA is not available|OS call failed or operation not supported on this OS|CUDA_ERROR_OPERATING_SYSTEM"
+        r"|cudaErrorOperatingSystem|cudaHostRegister failed|cudaHostAlloc.{0,60}failed|[Cc]annot pin memory"
         r"|[Pp]in_memory.{0,60}fail",
-        "host memory cannot be pinned: in WSL set VLLM_WSL2_ENABLE_PIN_MEMORY=1 (or VLLM_USE_V2_MODEL_RUNNER=0), "
-        "elsewhere raise the limit of locked memory (ulimit -l)",
+        "the system refuses to pin host memory: raise the limit of locked memory (ulimit -l, `--ulimit memlock=-1` of "
+        "a "
+        "container) and leave RAM free; in WSL set VLLM_WSL2_ENABLE_PIN_MEMORY=1 (or VLLM_USE_V2_MODEL_RUNNER=0); "
+        "while "
+        "serving, another attention_backend or fewer requests at once may avoid it",
     ),
     Cause(
         "encoder-budget",
@@ -112,14 +116,25 @@ PARALLEL = (
         "than `vllm`, which sets VLLM_PORT)",
     ),
     Cause(
+        "kv-connector-model",
+        r"[Ee]xternal KV connector|KV connector.{0,80}(?:hybrid|mamba|Mamba|HMA|not verified|not support|n't support)"
+        r"|(?:hybrid|[Mm]amba|HMA).{0,80}KV connector|Connector \S{1,60} does not support|connector.{0,60}does not "
+        r"support HMA",
+        "the KV connector (kv_transfer_config: LMCache, NIXL, Mooncake, offloading) does not work with this kind of "
+        "model "
+        "(hybrid, Mamba layers) in this version: remove it, or use a version that supports the two together",
+        names=r"Connector '?(\w{1,60})'?|(\w{2,60}Connector)",
+    ),
+    Cause(
         "kv-connector",
         r"(?:NIXL|[Nn]ixl|LMCache|[Mm]ooncake|MoRIIO|FlexKV|KVTransferConfig|kv_connector|kv_role|ec_connector"
         r"|[Kk]v_transfer)"
         r".{0,200}(?:not (?:available|installed|registered|support)|fail|error|mismatch|must|specify|only|invalid"
-        r"|set to)",
-        "the transfer of KV caches (kv_transfer_config) does not work: its library is missing or its options differ "
-        "between the engines",
-        names=r"Connector '?(\w{1,60})'?|(NIXL|LMCache|Mooncake|MoRIIO|FlexKV)",
+        r"|set to)|Unsupported connector type|[Kk][Vv] ?[Cc]onnector .{0,100}(?:not found|unknown|failed)",
+        "the transfer of KV caches (kv_transfer_config) does not work: its library is missing or of another version, "
+        "or "
+        "its options differ between the engines; the line has which",
+        names=r"Connector '?(\w{1,60})'?|(\w{2,60}Connector)|(NIXL|LMCache|Mooncake|MoRIIO|FlexKV)|type: (\w{2,60})",
     ),
     Cause(
         "hybrid-kv-cache",
@@ -238,16 +253,31 @@ QUANTISATION = (
 ADAPTERS = (
     Cause("lora-rank", r"LoRA rank \d+ is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"),
     Cause(
-        "lora",
-        r"LoRA is not enabled|No free adapter slots|Number of requested LoRAs|max_cpu_loras|[Nn]o adapter found for"
-        r"|does not support LoRA|unsupported LoRA weight|No free lora slots|LoRA .{0,100}not (?:yet )?support|No "
-        r"supported LoRA modules|expected target modules"
-        r"|unexpected modules? in .{0,60}[Ll]o[Rr][Aa]|embedding LoRA size|Loading lora .{0,80}failed"
-        r"|get_expert_mapping",
-        "the LoRA adapter does not fit the model or the options: set enable_lora, max_loras and max_lora_rank, and "
-        "check "
-        "the adapter's target modules",
-        names=r"adapter found for (\S{1,80})|oading lora (\S{1,80})",
+        "lora-model",
+        r"does not support LoRA|LoRA .{0,100}not (?:yet )?support|No supported LoRA "
+        r"modules|get_expert_mapping|supported_"
+        r"lora_modules|LoRA is not supported|SupportsLoRA",
+        "this version's code of the model (or an option, as its quantisation) has no LoRA: use a version that has, or "
+        "merge the adapter into the weights",
+        names=r"(\w+For\w+)",
+    ),
+    Cause(
+        "lora-slots",
+        r"No free adapter slots|Number of requested LoRAs|max_cpu_loras|No free lora slots|max_loras",
+        "more adapters are in use at once than max_loras (and max_cpu_loras) allow: raise them",
+    ),
+    Cause("lora-off", r"LoRA is not enabled|--enable-lora", "the server has LoRA off: set enable_lora = true"),
+    Cause(
+        "lora-adapter",
+        r"[Nn]o adapter found for|unsupported LoRA weight|expected target modules|unexpected modules? in "
+        r".{0,60}[Ll]o[Rr][Aa]"
+        r"|embedding LoRA size|Loading lora .{0,80}failed|modules_to_save|adapter_config\.json|DoRA|[Ll]o[Rr][Aa]\w* "
+        r".{0,60}"
+        r"(?:bias|not found|vocab)",
+        "the LoRA adapter cannot be loaded: its path or files are wrong, or it has modules, DoRA, bias or vocabulary "
+        "that "
+        "this version does not take for this model; the line has which",
+        names=r"adapter found for (\S{1,80})|oading lora (\S{1,80})|modules in (.{1,60})",
     ),
 )
 
