@@ -61,7 +61,8 @@ BUILDS = (
     Cause(
         "nvcc-architecture",
         r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|Value '(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
+        r"|not supported by NVRTC|SM \d+\.\w requires CUDA|No supported CUDA architectures found|Value "
+        r"'(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
         r"--gpu-architecture",
         "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
         "TRITON_PTXAS_PATH to its ptxas for Triton",
@@ -77,24 +78,29 @@ BUILDS = (
         "nvcc-missing",
         r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
         r"such file or directory: '[^']*nvcc'",
-        "a kernel has to be compiled and nvcc is missing: redeploy, which installs the toolkit",
+        "a kernel has to be compiled at run time and nvcc is missing: install the CUDA toolkit (CUDA_HOME names it), "
+        "or "
+        "use prebuilt kernels or another backend",
         check="K01",
     ),
     Cause(
         "headers-missing",
         r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
-        "a kernel cannot be compiled because a header is missing: redeploy",
+        "a kernel cannot be compiled at run time because a header is missing: install Python's (python3-dev) or the "
+        "CUDA "
+        "toolkit's",
         check="K01",
     ),
     Cause(
         "ninja",
         r"No such file or directory: 'ninja'|Ninja is required to load C\+\+ extensions",
-        "its environment's programs are not on PATH: redeploy, which rewrites the unit",
+        "ninja is not on PATH, so a kernel cannot be compiled: install it in the environment and have its bin folder "
+        "on PATH",
     ),
     Cause(
         "c-compiler",
         r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
-        "the kernel compiler finds no gcc: redeploy, which installs it",
+        "a kernel has to be compiled at run time and there is no C compiler: install gcc (or set CC)",
     ),
     Cause(
         "kernel-source",

@@ -59,7 +59,7 @@ PACKAGES = (
         r"|[Ii]nstall (?:it|them|via|with)|requires the .{0,60}(?:package|library)|pip install)|is required but "
         r"(?:is )?"
         r"not installed|(?:ValueError|RuntimeError): .{0,100}(?:not installed|pip install)"
-        r"|DistributionNotFound|PackageNotFoundError",
+        r"|DistributionNotFound|PackageNotFoundError|'\w+' package is not available",
         "a Python package is missing from the environment of this process: install it there, or use an image that has "
         "it",
         names=r"No module named '([\w.-]{1,80})'|pip install [`'\"]?([\w.\[\]=<>-]{2,60})|[`'\"]?([\w-]{2,40})[`'\"]? "
@@ -80,7 +80,6 @@ PACKAGES = (
         r"ImportError: cannot import name|ImportError: .{0,100}(?:>=|<=|==|version).{0,100}(?:required|found|but)"
         r"|AttributeError: (?:partially initialized )?module .{0,120}has no attribute"
         r"|AttributeError: .{0,20}\w*(?:Processor|Cache|Mixin)'?(?: object)? has no attribute"
-        r"|TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword))"
         r"|operator \S{1,40}::\w+ does not exist|VersionConflict|is required for a normal functioning of this module"
         r"|[Rr]equires \w+[<>=]=[\d.]+",
         "two packages (or the engine and a plugin) have versions that do not fit together, often transformers and the "
@@ -95,8 +94,9 @@ PACKAGES = (
         r"|type)`?'?.{0,80}"
         r"(?:must|should|missing|required|unknown|field)|[Kk]eys? in `rope|(?:Unknown|Unrecognized) RoPE scaling type"
         r"|KeyError: 'rope_\w+'|AttributeError: '\w+Config' object has no attribute",
-        "the model's config.json does not fit this version of transformers and the engine: use the versions that the "
-        "model's page names, or correct config.json",
+        "the model's config.json does not fit this version of transformers and the engine (too old or too new): use "
+        "the "
+        "versions that the model's page names or that the engine pins, or correct config.json",
         names=r"Unrecognized model in ([\w./-]{1,80})|attribute '([\w.]{1,60})|type:? '?([\w.-]{1,40})'?$",
     ),
     Cause(
@@ -175,7 +175,7 @@ PACKAGES = (
     ),
     Cause(
         "torch-compile",
-        r"torch\._(?:dynamo|inductor)\.\w+(?:\.\w+)?|InductorError|BackendCompilerFailed|LoweringException"
+        r"torch\._(?:dynamo|inductor)\.(?!exc\.TorchRuntimeError)\w+(?:\.\w+)?|InductorError|BackendCompilerFailed|LoweringException"
         r"|vLLM failed to compile the model|CppCompileError",
         "torch.compile failed: delete the compile cache (~/.cache/vllm/torch_compile_cache), else set "
         "enforce_eager = true, or use another version",
@@ -194,6 +194,15 @@ PACKAGES = (
 """Causes in exceptions of packages."""
 
 FORMS = (
+    Cause(
+        "call-arguments",
+        r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword)|takes "
+        r"\d+ "
+        r"positional arguments?|got multiple values for)",
+        f"{UNKNOWN}a function was called with arguments that it does not take: packages of versions that do not belong "
+        "together (often transformers and the engine), or a fault of this version with this model",
+        broad=True,
+    ),
     Cause(
         "combination",
         rf"{_ERROR}.{{0,200}}(?:not (?:yet |currently )?(?:supported|allowed|implemented)|n[o']t (?:yet |currently "

@@ -19,7 +19,7 @@ SHARED_MEMORY = Cause(
     r"shared memory|open shared memory object|mmap \d+ bytes from file <.{0,40}torch)|insufficient shared memory "
     r"\(shm\)"
     r"|/dev/shm.{0,60}(?:too small|is full|insufficient)",
-    "/dev/shm, the memory that processes share, is full: enlarge it (`--shm-size=8g` or `--ipc=host` of a container, "
+    "the memory that processes share (/dev/shm) is full: enlarge it (`--shm-size=8g` or `--ipc=host` of a container, "
     "an "
     "emptyDir of medium Memory in Kubernetes)",
 )
@@ -58,7 +58,8 @@ TRANSPORT = (
     ),
     Cause(
         "rendezvous",
-        r"DistNetworkError|DistStoreError|client socket has (?:timed out|failed to connect)|TCPStore.{0,200}"
+        r"Dist(?:Network|Store)Error(?!.{0,300}(?:EADDRINUSE|in use|failed to listen))|client socket has (?:timed "
+        r"out|failed to connect)|TCPStore.{0,200}"
         r"(?:timed? ?out|failed|Broken pipe|refused)|[Rr]endezvous.{0,100}(?:timed? ?out|failed)",
         "the processes do not find each other at start: check master address and port, that all ranks run, and the "
         "firewall",
@@ -104,7 +105,8 @@ TRANSPORT = (
     Cause(
         "hub-download",
         r"ConsistencyError|Consistency check failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
-        r"|Max retries exceeded with url|hf_transfer|CAS service error|common_download_file\w*: .{0,100}failed"
+        r"|Max retries exceeded with url|hf_transfer.{0,60}(?:[Ee]rror|[Ff]ail)|CAS service "
+        r"error|common_download_file\w*: .{0,100}failed"
         r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
         r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
         "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",

@@ -31,7 +31,8 @@ CAUSES = (
     ),
     Cause(
         "card-off-the-bus",
-        r"[Ff]allen off the bus|GPU is probably on fire|Unable to change power state from \w+ to D0, "
+        r"[Ff]allen off the bus|NV_ERR_GPU_IS_LOST|GPU lost from the bus|gpuHandleSanityCheckRegReadError|pciehp: "
+        r"Slot\S* Link Down|GPU is probably on fire|Unable to change power state from \w+ to D0, "
         r"device inaccessible",
         "a card no longer answers on the PCI bus: power the machine off and on; then check seat, "
         "riser and power cables",
@@ -99,7 +100,8 @@ CAUSES = (
     ),
     Cause(
         "gsp-firmware",
-        r"WPR2|_kgsp\w+: .{0,80}(timed out|failed)|Failed to boot GSP|failed to load "
+        r"WPR2|Cannot initialize GSP firmware|kfsp\w+: .{0,80}(?:[Ff]ail|[Tt]ime)|_kgspBoot\w*|_kgsp\w+: "
+        r".{0,80}(timed out|failed)|Failed to boot GSP|failed to load "
         r"firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
         r"load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
@@ -141,7 +143,8 @@ CAUSES = (
     ),
     Cause(
         "module-no-device",
-        r"could not insert 'nvidia\w*': No such device|NVRM: The NVIDIA probe routine failed|NVRM: None of the "
+        r"could not insert 'nvidia\w*': No such device|NVRM: The NVIDIA probe routine failed|nvidia: probe of \S+ "
+        r"failed|NVRM: None of the "
         r"NVIDIA devices were initialized",
         "the module found no card that it can start: another driver holds it, the card is too old or new for this "
         "driver, or it does not "
@@ -207,6 +210,34 @@ CAUSES = (
         r"(blk_update_request|critical medium|Buffer I/O) error|I/O error, dev (?!loop)\w+|nvme\w* "
         r".{0,200}(timeout|controller is down)|EXT4-fs error",
         "a disk fails: back up, and look at `smartctl -a`",
+    ),
+    Cause(
+        "page-allocation",
+        r"page allocation failure: order|swiotlb buffer is full",
+        "the kernel found no connected pages of memory: leave more memory free, or drop caches "
+        "(`sysctl vm.drop_caches=1`, vm.min_free_kbytes)",
+    ),
+    Cause(
+        "amd-reset",
+        r"amdgpu.{0,120}(?:GPU reset|ring \S+ timeout|page fault|GPU hang|failed to (?:load|init))|amdgpu: "
+        r".{0,60}fence",
+        "the AMD card hung, was reset or did not start: use another kernel or firmware (linux-firmware), or a build "
+        "for its "
+        "architecture",
+    ),
+    Cause(
+        "uvm-fault",
+        r"nvidia-uvm: .{0,100}(?:[Ff]atal|[Ee]rror|[Ff]ail)|uvm_\w+: .{0,80}(?:fatal|ERROR)",
+        "the module of unified memory met a fatal fault of a card: stop what runs, reload nvidia_uvm or reboot; the "
+        "Xid "
+        "before it has the reason",
+    ),
+    Cause(
+        "no-devices",
+        r"^No devices were found|nvidia-smi: No devices were found",
+        "the driver runs and no card started: the kernel's lines with NVRM have the reason (`journalctl -k --grep "
+        "NVRM`)",
+        check="N01",
     ),
     Cause(
         "kernel-oops",

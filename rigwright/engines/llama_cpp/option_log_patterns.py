@@ -5,8 +5,8 @@ Sources: LLAMA_LOG_ERROR, GGML_ABORT, GGML_ASSERT and the exceptions of llama.cp
 
 from __future__ import annotations
 
+from rigwright.engines.card_log_patterns import DRAFTING
 from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import DRAFTING
 
 _ASSERTION = r"GGML_ASSERT\((.{1,80}?)\) failed|GGML_ABORT\(\"?(.{1,80}?)\"?\)"
 _TURN_OFF_DRAFTING = "turn drafting off (no draft model, no --spec-type), or use another build"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rigwright.engines.card_log_patterns import DRAFTING_FAULT
 from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import COMMON_CAUSES, DRAFTING_FAULT
+from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
@@ -107,7 +108,7 @@ CAUSES = (
         r"module '?cutlass[\w.]*'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
         r"|dsl)\S* "
         r".{0,60}(?:[Ee]rror|attribute)|No module named 'cutlass",
-        "nvidia-cutlass-dsl is of another version than the engine expects: redeploy the locked environment",
+        "nvidia-cutlass-dsl is of another version than the engine expects: install the version that it pins",
     ),
     Cause(
         "heads-not-divisible",
@@ -231,7 +232,8 @@ CAUSES = (
         r"[Ss]elected backend .{0,200} is not valid for this configuration|Invalid attention backend|[Uu]nknown "
         r"attention "
         r"backend|Cannot use .{0,60} backend|[Aa]ttention backend .{0,80}(?:has been removed|not supported|does not "
-        r"support|is not)|Backend \S{1,40} is not supported for|VLLM_ATTENTION_BACKEND",
+        r"support|is not)|Backend \S{1,40} is not supported "
+        r"for|VLLM_ATTENTION_BACKEND.{0,60}(?:not|invalid|[Ii]nvalid)",
         "the selected attention backend does not exist in this version or does not support this model, card or option: "
         "remove attention_backend, or select another; the line has the reasons",
         names=r"[Bb]ackend'?:? (?:AttentionBackendEnum\.)?'?([A-Z]\w{2,40})",
@@ -254,10 +256,9 @@ CAUSES = (
         "nccl-error",
         r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda"
         r"|system) "
-        r"error|NCCL WARN Cuda failure|peer access is not supported",
-        'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container also needs `--ipc=host`; '
-        "NCCL_DEBUG=INFO "
-        "shows the step",
+        r"error|NCCL WARN Cuda failure(?!.{0,20}out of memory)|peer access is not supported",
+        'NCCL failed, most often since the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container '
+        "also needs `--ipc=host`; NCCL_DEBUG=INFO shows the step",
     ),
     Cause(
         "worker-died",

@@ -100,7 +100,9 @@ PARALLEL = (
         "data-parallel",
         r"data[_ ]parallel\w*.{0,120}(?:must|only|can't|cannot|not )|DP Coordinator process failed|DP master node"
         r"|Configuration mismatch detected for engine|external_lb|hybrid_lb",
-        "the data-parallel options do not fit each other, or differ between the processes: make them alike on all",
+        "the data-parallel options do not fit each other, the model or another option, or differ between the "
+        "processes: the "
+        "line has which",
     ),
     Cause(
         "engine-start-timeout",
@@ -309,11 +311,17 @@ ENGINE = (
     ),
     Cause(
         "dtype",
-        r"does not support float16\. Reason|Unknown dtype:|dtype .{0,60}not supported|expected (?:m1 and m2|mat1 and "
-        r"mat2|scalar "
-        r"type|query, key)|must have the same dtype|Query dtype mismatch",
+        r"does not support float16\. Reason|Unknown dtype:|dtype .{0,60}not supported",
         'the model\'s data type does not fit a kernel or the card: set dtype = "bfloat16" (or "half"), or use another '
         "quantisation",
+    ),
+    Cause(
+        "dtype-mix",
+        r"expected (?:m1 and m2|mat1 and mat2|scalar type|query, key)|must have the same dtype|Query dtype mismatch"
+        r"|self and mat2 must have the same dtype|Input dtype .{0,40}(?:must|not)|expected dtype|[Dd]type mismatch",
+        "tensors of different data types meet, a fault of this version with this model, quantisation, adapter or "
+        "draft: "
+        "set dtype to what the model's page names, or use another version or quantisation",
     ),
     Cause(
         "sleep-mode",
