@@ -48,7 +48,7 @@ LINES = [
     ("ninja: build stopped: subcommand failed.", "extension-build"),
     ("fatal error: Python.h: No such file or directory", "headers-missing"),
     (CORE + "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (3).", "heads-not-divisible"),
-    ("ValueError: The checkpoint you are trying to load has model type `qwen4` but Transformers does not recognize this architecture.", "unknown-model-type"),
+    ("ValueError: The checkpoint you are trying to load has model type `qwen4` but Transformers does not recognize this architecture.", "transformers-older"),
     (CORE + "ValueError: User-specified max_model_len (262144) is greater than the derived max_model_len (131072)", "max-model-len"),
     ("ValueError: The repository contains custom code. Please pass the argument `trust_remote_code=True`", "remote-code"),
     ("OSError: You are trying to access a gated repo. 401 Client Error.", "gated"),
