@@ -104,7 +104,8 @@ BUILDS = (
     ),
     Cause(
         "kernel-source",
-        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error|static_assert|nvcc fatal|nvlink "
+        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error(?: #\d+|:)|static_assert|nvcc "
+        r"fatal|nvlink "
         r"(?:fatal"
         r"|error)|ptxas (?:fatal|error)|undefined reference to|cannot find -l\w+",
         "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "

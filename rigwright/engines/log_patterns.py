@@ -58,7 +58,7 @@ DRIVER = (
     Cause(
         "libcuda-so-1-cannot-open-shared-object-file",
         r"libcuda\.so(\.1)?: cannot open shared object file",
-        "the driver's library is not visible to the process: the container was started without the cards (--gpus "
+        "the driver's library is not visible to it: the container was started without the cards (--gpus "
         "all), or "
         "no driver is installed",
         check="N02",
@@ -153,7 +153,8 @@ DRIVER = (
     ),
     Cause(
         "launch-sizes",
-        r"CUDA error: invalid (?:configuration argument|argument|value|resource handle)|CUDA_ERROR_INVALID_VALUE",
+        r"CUDA error .{0,160}'invalid argument'|CUDA error: invalid (?:configuration argument|argument|value|resource "
+        r"handle)|CUDA_ERROR_INVALID_VALUE",
         "CUDA refuses the arguments of a call: with several cards, memory that they cannot share (set "
         "disable_custom_all_reduce, remove expandable_segments from PYTORCH_CUDA_ALLOC_CONF); else a fault of the "
         "engine "
@@ -198,6 +199,13 @@ PROCESSES = (
         names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]+', (\d+)\)",
     ),
     Cause(
+        "address-missing",
+        r"[Cc]annot assign requested address|\[Errno 99\]|EADDRNOTAVAIL",
+        "no interface of this host (or container) has the address that the program binds or connects from: correct "
+        "host, "
+        "the master address or VLLM_HOST_IP",
+    ),
+    Cause(
         "permission",
         r"[Pp]ermission denied|\[Errno 13\]|Operation not permitted|\[Errno 1\] ",
         "the system forbids it to the process: give its user access to the path in the line; without a path, the "
@@ -208,7 +216,8 @@ PROCESSES = (
         "illegal-instruction",
         r"Illegal instruction|signal SIGILL|status=4/ILL"
         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-4|132)\b",
-        "the build uses instructions that this CPU lacks: build it on this host",
+        "the build uses instructions that this CPU lacks: use a build for this CPU, as one that is compiled on this "
+        "host",
     ),
     Cause(
         "segfault",

@@ -22,7 +22,8 @@ PACKAGES = (
     Cause(
         "compiled-part-missing",
         r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w*_C\w*'|No module named 'vllm\._\w+|'_C'? "
-        r"object has no attribute|'_OpNamespace' '\w+' object has no attribute|'_vllm_fa\d_C'",
+        r"object has no attribute|'_OpNamespace' '\w+' object has no attribute|'_vllm_fa\d_C'|No such operator "
+        r"\w+::|Could not run '_\w+::",
         "a compiled part of the engine is missing: the wheel is for another torch, Python, card or CPU, or was built "
         "without it, or Python runs in the source folder: install the wheel for this machine with the torch that it "
         "pins",
@@ -30,7 +31,8 @@ PACKAGES = (
     ),
     Cause(
         "transformers-newer",
-        r"AmbiguousGlobalPerLayerAttributeError|is a per-layer attribute|AttributeError: .{0,40}Tokenizer\w*'? "
+        r"AmbiguousGlobalPerLayerAttributeError|is already used by a Transformers config|is a per-layer "
+        r"attribute|AttributeError: .{0,40}Tokenizer\w*'? "
         r"(?:object "
         r")?has no attribute|has no attribute '?all_special_tokens|TokenizersBackend has no attribute|no attribute "
         r"'(?:rope_theta|rope_scaling)'|ROPE_INIT_FUNCTIONS.{0,40}'default'|KeyError: 'default'",
@@ -233,7 +235,7 @@ FORMS = (
         r"FileNotFoundError|NotADirectoryError|IsADirectoryError|No such file or directory",
         f"{UNKNOWN}a file, folder or program that the process opens does not exist, as it sees the paths",
         broad=True,
-        names=r"No such file or directory: [`'\"]([^`'\"]{1,80})|[`'\"]([^`'\"]{1,80})[`'\"]",
+        names=r"No such file or directory: [`'\"]([^`'\"]{1,80})|[`'\"](/[^`'\"]{1,80})[`'\"]",
     ),
     Cause(
         "peer-silent",

@@ -91,6 +91,13 @@ CAUSES = (
         "comes back under load, use another driver version, and lower the card's power limit or clocks",
     ),
     Cause(
+        "card-locked",
+        r"GPU is probably locked|krcWatchdog\w*: .{0,80}(?:locked|[Tt]imeout)|RC watchdog",
+        "the card no longer processes a program's work: end the program, else reboot; if it comes back under load, "
+        "use another "
+        "driver version and lower the power limit or clocks",
+    ),
+    Cause(
         "driver-memory",
         r"NV_ERR_NO_MEMORY|NVRM: .{0,120}(?:Out of memory|out of memory|failed to allocate (?:vmap|page))",
         "the driver found no memory for an allocation: where cards share the host's memory, leave more of it free "
@@ -154,7 +161,7 @@ CAUSES = (
     Cause(
         "module-signature",
         r"could not insert 'nvidia\w*': (Key was rejected|Required key|Operation not permitted)|Loading of (unsigned"
-        r"|module with unavailable key)|module verification failed|Key was "
+        r"|module with unavailable key)|Key was "
         r"rejected by service|Required key not available|PKCS#7 signature not signed with a trusted "
         r"key",
         _SECURE_BOOT,

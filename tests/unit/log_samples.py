@@ -9,6 +9,8 @@ from __future__ import annotations
 
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
+        "device-node-missing": "Error: crun: error stat'ing file `/dev/nvidia-uvm`: No such file or directory",
+        "address-missing": "OSError: [Errno 99] Cannot assign requested address",
         "fp8-card": "triton.compiler.errors.CompilationError: at 1:0: type fp8e4nv not supported in this architecture",
         "attention-reasons": "  FLASHMLA: [sparse not supported, compute capability not supported, FlashMLA Sparse is only supported on Hopper.],",
         "block-sizes": "ValueError: No common block size for 128. ",
@@ -249,6 +251,11 @@ SAMPLES: dict[str, dict[str, str]] = {
         "world-size": "ValueError: World size (4) is larger than the number of available GPUs (2) in this node.",
     },
     "llama.cpp": {
+        "vmm-unsupported": "  cuMemCreate(&handle, reserve_size, &prop, 0)\nCUDA error: operation not supported",
+        "model-limits": "GGML_ASSERT(hparams.n_expert <= LLAMA_MAX_EXPERTS) failed",
+        "no-candidate-token": "GGML_ASSERT(cur_p->size > 0) failed",
+        "media-in-prompt": "GGML_ASSERT(!prompt.tokens.has_mtmd) failed",
+        "sequence-assertion": "GGML_ASSERT(ubatch.seq_id[s*n_seq_tokens][0] == seq_id) failed",
         "projector-untyped": "clip_init: failed to load model 'm.gguf': load_hparams: unknown projector type: ",
         "grammar-start": '{"error":{"code":400,"message":"Failed to initialize samplers: Unexpected empty grammar stack after accepting piece"}}',
         "aborted": "Aborted (core dumped)",
@@ -336,6 +343,7 @@ SAMPLES: dict[str, dict[str, str]] = {
         "waits-for-cdi-spec": "chat waits for /run/cdi/nvidia.yaml",
     },
     "kernel": {
+        "card-locked": "NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7",
         "gsp-hung": "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out",
         "driver-memory": "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from _memdescAllocInternal(pMemDesc)",
         "page-allocation": "python3: page allocation failure: order:4, mode:0x40dc0",

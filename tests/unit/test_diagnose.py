@@ -34,7 +34,7 @@ VLLM_LINES = [
     ("ValueError: No available memory for the cache blocks. Try increasing it", "raise gpu_memory"),
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "max_num_batched_tokens"),
     ("RuntimeError: Failed to infer device type, please set the environment variable", "no driver responds"),
-    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "not visible to the process"),
+    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "not visible to it"),
     ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "upgrade it"),
     ("CUDA error 804: forward compatibility was attempted on non supported HW", "too old"),
     ("CUDA error: no kernel image is available for execution on the device", "machine code"),

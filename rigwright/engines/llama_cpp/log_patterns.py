@@ -18,6 +18,13 @@ _DAMAGED = "the model's file is damaged or incomplete"
 
 CAUSES = (
     Cause("cudamalloc-failed-out-of-memory", r"cudaMalloc failed: out of memory", _LOWER_CONTEXT),
+    Cause(
+        "vmm-unsupported",
+        r"CUDA error: operation not supported",
+        "CUDA's management of virtual memory does not work here (vGPU, MIG, WSL and some containers): use a build with "
+        "GGML_CUDA_NO_VMM",
+        context=r"cuMem(?:Create|Map|AddressReserve|SetAccess)",
+    ),
     Cause("vmm-out-of-memory", r"CUDA error: out of memory|cuMemCreate|cuMemAddressReserve", _LOWER_CONTEXT),
     Cause(
         "failed-to-allocate-buffer-for-kv-cache",
@@ -87,7 +94,8 @@ CAUSES = (
     ),
     Cause(
         "missing-tensor",
-        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' (has wrong shape|not found)|done_getting_tensors"
+        r"missing tensor '|hyperparameters: invalid n_\w+|wrong number of tensors|tensor '.{0,200}' (has wrong "
+        r"shape|not found)|done_getting_tensors"
         r"|duplicated tensor"
         r"|check_tensor_dims|tensor .{0,80}has offset",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
@@ -96,7 +104,7 @@ CAUSES = (
     Cause(
         "missing-key",
         r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading "
-        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
+        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)",
         "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
         names=r"in model: (\S{1,80})",
     ),
@@ -207,7 +215,7 @@ CAUSES = (
     ),
     Cause(
         "ggml-assert",
-        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b",
+        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b|\.(?:cu|cuh|cpp|c|m|h):\d+: fatal error\s*$",
         f"{UNKNOWN}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
         f"options: "
         "search for the line",

@@ -163,6 +163,36 @@ ASSERTIONS = (
         names=r"operation \((\w{1,40})\)|tensor \((\S{1,60})\)|(ggml_\w{3,60}):",
     ),
     Cause(
+        "model-limits",
+        r"GGML_ASSERT\(.{0,60}LLAMA_MAX_|GGML_ASSERT\(.{0,40}n_(?:expert|layer)\w* <=",
+        "the model is larger than this build's tables allow: use a newer build",
+        names=_ASSERTION,
+    ),
+    Cause(
+        "no-candidate-token",
+        r"GGML_ASSERT\((?:cur_p->size > 0|!?cur_p|cur_p->selected|smpl)",
+        "the sampler had no token to choose from: the model computed invalid numbers (a damaged file, a kernel's "
+        "fault on this "
+        "card or a KV cache type), or sampling options exclude all tokens: use another build or backend, an f16 KV "
+        "cache, "
+        "default sampling",
+        names=_ASSERTION,
+    ),
+    Cause(
+        "media-in-prompt",
+        r"GGML_ASSERT\(.{0,40}has_mtmd|has_media",
+        "a prompt with pictures or sound meets a feature that works on text only (context shift, reuse of the cache, "
+        "drafting): turn that off, or use a newer build",
+    ),
+    Cause(
+        "sequence-assertion",
+        r"GGML_ASSERT\(.{0,60}seq_(?:id|pos|tokens)|GGML_ASSERT\(.{0,30}n_seq",
+        "requests in parallel meet a model's memory that does not take them (recurrent layers, unified KV cache), a "
+        "fault of "
+        "this build: use one slot (-np 1), leave --kv-unified and drafting out, or use a newer build",
+        names=_ASSERTION,
+    ),
+    Cause(
         "shape-assertion",
         r"GGML_ASSERT\((?:ggml_can_(?:repeat|mul_mat)|ggml_are_same_shape|ggml_nelements|\w+->ne\[|ggml_is_contiguous)",
         "tensors of the graph have shapes that do not fit, since the file (or draft model, adapter, projector) does "
@@ -183,7 +213,8 @@ ASSERTIONS = (
 REQUESTS = (
     Cause(
         "context-shift",
-        r"exceeds? the available context size|[Cc]ontext size has been exceeded|input is too large to process|KV "
+        r"exceeds? the available context size|[Pp]rompt is too (?:big|large)|[Cc]ontext size has been exceeded|input "
+        r"is too large to process|KV "
         r"cache is full"
         r"|failed to find (?:free space in the KV cache|a memory slot)|prompt is too long|the request exceeds",
         "a request is longer than the context: raise the context (it is divided among parallel requests), or shorten "
@@ -194,7 +225,8 @@ REQUESTS = (
     ),
     Cause(
         "template",
-        r"Unable to generate parser for this template|System message must be at the beginning"
+        r"Unable to generate parser for this template|Value is not callable|Expected value expression| at row \d+, "
+        r"column \d+|System message must be at the beginning"
         r"|[Jj]inja.{0,200}(?:[Ee]rror|exception)"
         r"|failed to (?:apply|parse|initialize) .{0,20}(?:chat )?template|chat template parsing error|template is "
         r"not supported"

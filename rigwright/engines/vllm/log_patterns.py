@@ -240,7 +240,8 @@ CAUSES = (
     ),
     Cause(
         "attention-limits",
-        r"(?:FlashAttention|Flash attention|FlashInfer|FlashMLA|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention"
+        r"flash attention build does not support|Unsupported FA version|(?:FlashAttention|Flash "
+        r"attention|FlashInfer|FlashMLA|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention"
         r"|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size))(?!.{0,60}kv.?cache).{0,100}(?:not support|n't support"
         r"|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
         "the attention kernels in use do not support this head size, data type, option or card: try another "
@@ -288,7 +289,8 @@ CAUSES = (
         r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception "
         r"occurred while "
         r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
-        r"|raise self\._format_exception\(|engine_core\.get_output_async\(|engine_dead|Engine loop (?:is not|has)",
+        r"|raise self\._format_exception\(|RuntimeError: "
+        r"cancelled\s*$|engine_core\.get_output_async\(|engine_dead|Engine loop (?:is not|has)",
         "the engine's core process ended: the first error of EngineCore or of a Worker above in the log is the cause",
         general=True,
     ),

@@ -218,7 +218,8 @@ QUANTISATION = (
     ),
     Cause(
         "quantisation-unknown",
-        r"Unknown quantization method|[Qq]uantization method .{0,120}(?:does not match|is deprecated|not supported)"
+        r"Unknown quantization method|in the model's quantization config|[Qq]uantization method .{0,120}(?:does not "
+        r"match|is deprecated|not supported)"
         r"|Cannot find the config file for|quantization is currently not supported|Unsupported quantization config"
         r"|Setting "
         r"`quantization_config`|conflicts with quantization_config|No quark compatible scheme|No compressed-tensors "

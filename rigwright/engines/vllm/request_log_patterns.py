@@ -110,7 +110,8 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-values",
-        r"VLLMValidationError|RequestValidationError|BadRequestError|400 Bad Request|422 Unprocessable|out-of-vocab"
+        r"VLLMValidationError|RequestValidationError|BadRequestError|400 Bad Request|422 Unprocessable|out[- ]of[- "
+        r"]vocab"
         r"|logprobs"
         r".{0,80}(?:must|greater|not)|(?:temperature|top_p|top_k|min_p|max_tokens|min_tokens|penalty)\b.{0,60}must be"
         r"|are not yet supported with speculative decoding|stop cannot contain",
