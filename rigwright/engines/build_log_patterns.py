@@ -117,7 +117,7 @@ BUILDS = (
     Cause(
         "extension-build",
         r"Error building extension '|Error compiling objects for extension|ninja: build stopped|Ninja build failed"
-        r"|CalledProcessError: .{0,100}ninja",
+        r"|CalledProcessError: .{0,100}(?:ninja|nvcc|ptxas|gcc|g\+\+|/cc\b)",
         "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
         "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
         check="K01",

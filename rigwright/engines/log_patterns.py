@@ -162,7 +162,8 @@ DRIVER = (
     ),
     Cause(
         "invalid-device",
-        r"CUDA error: invalid device ordinal|AssertionError: Invalid device id|CUDA_ERROR_INVALID_DEVICE\b",
+        r"CUDA error: invalid device ordinal|Cuda failure .{0,20}invalid device ordinal|AssertionError: Invalid "
+        r"device id|CUDA_ERROR_INVALID_DEVICE\b",
         "the engine asks for a card that it does not see: compare `cards` with nvidia-smi",
         check="N01",
     ),
@@ -204,6 +205,19 @@ PROCESSES = (
         "no interface of this host (or container) has the address that the program binds or connects from: correct "
         "host, "
         "the master address or VLLM_HOST_IP",
+    ),
+    Cause(
+        "numa-permission",
+        r"(?:get_mempolicy|set_mempolicy|mbind|move_pages|sched_setaffinity|pthread_setaffinity\w*).{0,60}(?:not "
+        r"permitted|EPERM)",
+        "the container withholds the capability SYS_NICE: memory and threads are not bound, and serving goes on",
+        harmless=True,
+    ),
+    Cause(
+        "threads",
+        r"can't start new thread|[Rr]esource temporarily unavailable|pthread_create failed|Thread creation failed",
+        "the process may start no further thread: raise the limit of tasks (TasksMax, ulimit -u, `--pids-limit` of a "
+        "container), or lower OMP_NUM_THREADS; with an old container engine its seccomp profile forbids the call",
     ),
     Cause(
         "permission",

@@ -68,6 +68,15 @@ PACKAGES = (
         r"(?:package|library|is not installed)",
     ),
     Cause(
+        "package-build",
+        r"Could not find a version that satisfies|No matching distribution found|[Ff]ailed (?:to build|building wheel)"
+        r"|ResolutionImpossible|No solution found when resolving",
+        "pip finds no build of a package for this Python, platform, CUDA or index, or versions exclude each other: "
+        "use the "
+        "Python and the index that the engine's page names",
+        names=r"requirement ([\w.=<>-]{2,60})|found for ([\w.=<>-]{2,60})",
+    ),
+    Cause(
         "numpy-version",
         r"compiled using NumPy 1|numpy\.(?:core|_core)\.multiarray failed to import|numpy\.dtype size changed",
         "a package was built for another NumPy: install the NumPy version that the engine pins",

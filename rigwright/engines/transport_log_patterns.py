@@ -6,7 +6,7 @@ resolver, OpenSSL, Ray, requests and huggingface_hub.
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 
 _MODEL_NAME = r"(?:repo|model|files?|url)\w*:? (?:for )?[`'\"]?([\w.-]+/[\w./-]{2,80})"
 
@@ -16,7 +16,7 @@ SHARED_MEMORY = Cause(
     r".{0,200}(?:shm_open|/dev/shm)|(?:/dev/shm|/psm_|sem_\w+|[Ss]hared "
     r"memory).{0,160}(?:No space left|Errno 28)|No space left on device.{0,100}(?:/dev/shm|psm_|shm)|unable to "
     r"(?:allocate "
-    r"shared memory|open shared memory object|mmap \d+ bytes from file <.{0,40}torch)|insufficient shared memory "
+    r"shared memory|mmap \d+ bytes from file <.{0,40}torch)|insufficient shared memory "
     r"\(shm\)"
     r"|/dev/shm.{0,60}(?:too small|is full|insufficient)",
     "the memory that processes share (/dev/shm) is full: enlarge it (`--shm-size=8g` or `--ipc=host` of a container, "
@@ -104,12 +104,19 @@ TRANSPORT = (
     ),
     Cause(
         "hub-download",
-        r"ConsistencyError|Consistency check failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
+        r"ConsistencyError|HfHubHTTPError|\b50[0234] Server Error|Consistency check "
+        r"failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
         r"|Max retries exceeded with url|hf_transfer.{0,60}(?:[Ee]rror|[Ff]ail)|CAS service "
         r"error|common_download_file\w*: .{0,100}failed"
         r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
         r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
         "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",
         names=_MODEL_NAME,
+    ),
+    Cause(
+        "nccl-warning",
+        r"NCCL WARN ",
+        f"{UNKNOWN}NCCL reports a fault of the cards, their links or the network: its line has the step",
+        broad=True,
     ),
 )

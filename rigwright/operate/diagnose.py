@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,9 +14,11 @@ from pydantic import Field
 
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
+from rigwright.engines.log import UNKNOWN as UNKNOWN_CAUSE
 from rigwright.nvidia.cards.health import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
+from rigwright.operate.failing_part import failing_part
 from rigwright.operate.health import Health
 from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
 from rigwright.operate.together import beside, of_all
@@ -99,7 +102,7 @@ def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Com
             continue
         line = filled[numbers[-1]]
         weight = _weight(cause, line) + (10 if numbers[-1] >= len(filled) - LATE and not cause.general else 0)
-        yield _diagnosis(cause, line, where, weight, again, len(numbers))
+        yield _of_part(_diagnosis(cause, line, where, weight, again, len(numbers)), filled, numbers[-1])
 
 
 def _weight(cause: Cause, line: str) -> int:
@@ -113,6 +116,16 @@ def _weight(cause: Cause, line: str) -> int:
 def _meaning(cause: Cause, line: str) -> str:
     name = printable(" ".join(cause.name_in(line).split()))
     return f"{cause.means} (here: {name})" if name else cause.means
+
+
+def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
+    """With the part of the engine that failed, where the cause itself is unknown or a fault of the engine's code."""
+    part = failing_part(lines, number) if one.id == "shapes" or one.means.startswith(UNKNOWN_CAUSE) else ""
+    return (
+        replace(one, means=f"{one.means}; the failing code is that of {part}: try without it or with another")
+        if part
+        else one
+    )
 
 
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
@@ -133,9 +146,10 @@ def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again:
         if cause:
             yield _diagnosis(cause, message, where, _weight(cause, message), again)
             return
-    means = "cause unknown; this is the last error of the log"
+    means = f"{UNKNOWN_CAUSE}this is the last error of the log"
     weight = EXCEPTION if is_exception(lines[number]) else UNKNOWN
-    yield Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
+    one = Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
+    yield _of_part(one, lines, number)
 
 
 def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Diagnosis]:

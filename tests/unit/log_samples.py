@@ -9,6 +9,10 @@ from __future__ import annotations
 
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
+        "nccl-warning": "NCCL WARN NET/IB : Got completion from peer with status=12",
+        "numa-permission": "get_mempolicy: Operation not permitted",
+        "threads": "RuntimeError: can't start new thread",
+        "package-build": "ERROR: Could not find a version that satisfies the requirement torch==2.11.0",
         "device-node-missing": "Error: crun: error stat'ing file `/dev/nvidia-uvm`: No such file or directory",
         "address-missing": "OSError: [Errno 99] Cannot assign requested address",
         "fp8-card": "triton.compiler.errors.CompilationError: at 1:0: type fp8e4nv not supported in this architecture",

@@ -19,6 +19,7 @@ from cli.ending import Refused
 from cli.log_file import LAST, read_log
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
+from rigwright.engines.python_log_patterns import FORMS
 from rigwright.operate import kernel_messages
 from rigwright.operate.diagnose import KERNEL, diagnosed
 from rigwright.operate.evidence import Evidence
@@ -258,6 +259,31 @@ def test_a_cause_shows_the_name_that_its_line_has() -> None:
     lora = CORE + "ValueError: Loading lora /adapters/one failed: No adapter found for /adapters/one"
     (found,) = diagnosed(Evidence("", "", logs={"": [lora]}), {"": causes_for_log([lora])})
     assert found.means.endswith("(here: /adapters/one)")
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/usr/lib/dist-packages/vllm/v1/spec_decode/eagle.py", "drafting"),
+        ("/x/vllm/distributed/kv_transfer/kv_connector/v1/base.py", "KV connector"),
+        ("/x/vllm/model_executor/layers/fused_moe/layer.py", "experts"),
+        ("/x/vllm/v1/engine/core.py", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "error", ["KeyError: 'x'", "x.StrangeError: oh", "RuntimeError: shape mismatch: value tensor of shape [0]"]
+)
+def test_a_fault_of_the_engines_code_shows_the_part_of_its_traceback(path: str, part: str, error: str) -> None:
+    lines = [CORE + f'  File "{path}", line 9, in f', CORE + "    call()", CORE + error]
+    found = diagnosed(Evidence("", "", logs={"": lines}), {"": causes_for_log(lines)})[0]
+    assert ("the failing code" in found.means) is bool(part)
+    assert part in found.means
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
+def test_a_form_of_messages_names_no_cause(form: Cause) -> None:
+    assert form.broad
+    assert form.sentence.startswith("cause unknown")
 
 
 def test_evidence_contains_the_message_of_a_long_line() -> None:

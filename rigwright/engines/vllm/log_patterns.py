@@ -257,7 +257,7 @@ CAUSES = (
         "nccl-error",
         r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda"
         r"|system) "
-        r"error|NCCL WARN Cuda failure(?!.{0,20}out of memory)|peer access is not supported",
+        r"error|NCCL WARN Cuda failure(?!.{0,30}(?:out of memory|invalid device))|peer access is not supported",
         'NCCL failed, most often since the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container '
         "also needs `--ipc=host`; NCCL_DEBUG=INFO shows the step",
     ),

@@ -150,7 +150,8 @@ PARALLEL = (
     ),
     Cause(
         "mamba-cache",
-        r"mamba[_-](?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache align "
+        r"[Mm]amba[ _-](?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache "
+        r"align "
         r"mode"
         r"|Mamba cache .{0,120}(?:must|not|n't|only|requires)|DS conv state layout|hash_block_size|GDN only supports"
         r"|Mamba only supports decode-only|does not support 'all' prefix caching",

@@ -26,7 +26,8 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-template",
-        r"applying chat template|jinja2\.exceptions\.\w+|TemplateError|roles must alternate|Conversation roles"
+        r"applying chat template|Unexpected role|Can only get item pairs from a "
+        r"mapping|jinja2\.exceptions\.\w+|TemplateError|roles must alternate|Conversation roles"
         r"|System role not supported|System message must be at the beginning|No user query found in messages"
         r"|Only user and assistant roles|compiling Jinja template|Chat template is passed with request",
         "the chat template refuses the request's messages (their order, roles or tools) or is faulty: change the "
