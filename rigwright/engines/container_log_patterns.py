@@ -82,7 +82,7 @@ CONTAINERS = (
         r"pull access denied|manifest unknown|manifest for .{0,200}not found|repository does not exist or may require"
         r"|no such image|reading manifest .{0,200}(?:unknown|not found)",
         "the registry has no such image or tag, or needs a login: check the name",
-        names=r"(?:for|manifest) ([\w./:@-]{3,80})",
+        names=r"(?:for|manifest) (?!for )([\w./:@-]{3,80})",
     ),
     Cause(
         "image-platform",

@@ -31,7 +31,7 @@ MEMORY = (
     ),
     Cause(
         "no-space",
-        r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
+        r"[Nn]o space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
         "a disk or /dev/shm is full: see `df -h / /srv /dev/shm`",
     ),
     Cause(
@@ -185,6 +185,14 @@ PROCESSES = (
         r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b"
         r"|terminate called",
         "the program stopped itself: the lines before it have the reason",
+        general=True,
+    ),
+    Cause(
+        "program-ended",
+        r"Main process exited, code=exited, status=(?:1|[3-9]|[1-9]\d)/|exited with (?:exit )?(?:code|status) "
+        r"(?:1|2|3)\b|Failed with "
+        r"result 'exit-code'|Start request repeated too quickly",
+        "the program ended by an error: the lines before it have the reason",
         general=True,
     ),
     Cause(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
+        "program-ended": "vllm.service: Main process exited, code=exited, status=1/FAILURE",
         "nccl-warning": "NCCL WARN NET/IB : Got completion from peer with status=12",
         "numa-permission": "get_mempolicy: Operation not permitted",
         "threads": "RuntimeError: can't start new thread",
@@ -255,6 +256,7 @@ SAMPLES: dict[str, dict[str, str]] = {
         "world-size": "ValueError: World size (4) is larger than the number of available GPUs (2) in this node.",
     },
     "llama.cpp": {
+        "client-model": '{"error":{"code":404,"message":"model \'x\' not found","type":"not_found_error"}}',
         "vmm-unsupported": "  cuMemCreate(&handle, reserve_size, &prop, 0)\nCUDA error: operation not supported",
         "model-limits": "GGML_ASSERT(hparams.n_expert <= LLAMA_MAX_EXPERTS) failed",
         "no-candidate-token": "GGML_ASSERT(cur_p->size > 0) failed",

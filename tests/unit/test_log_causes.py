@@ -31,6 +31,13 @@ KERN = "Nov 20 10:02:11 box1 kernel: "
 LINES = [
     (LLAMA + "CUDA error: out of memory", "vmm-out-of-memory"),
     (CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "an-illegal-memory-access-was-encountered"),
+    (LLAMA + "CUDA error: invalid argument", "launch-sizes"),
+    ("/build/ggml/src/ggml-cuda/fattn.cu:480: fatal error", "ggml-assert"),
+    (KERN + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "gsp-hung"),
+    ("400 Unterminated string starting at", "json-request"),
+    (CORE + "ModuleNotFoundError: No module named 'vllm.transformers_utils.tokenizer'", "module-moved"),
+    ("aa:1:114 [2] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-g to 9637892 bytes, error: No space left on device (28)", "nccl-shared-memory"),
+    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE", "port-taken"),
     (LLAMA + "CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
     (CORE + "RuntimeError: CUDA error: system not yet initialized", "fabric-not-ready"),
     ("Error 803: system has unsupported display driver / cuda driver combination", "driver-mismatch-cuda"),

@@ -9,7 +9,7 @@ from rigwright.engines.python_log_patterns import FORMS
 
 MARKER = (
     r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv +\w|^slot +\w|(?:^|\s)\d+\.\d+\.\d+\.\d+ "
-    r"[IWED] |\bcommon_(?:init|params|fit)"
+    r"[IWED] |\bcommon_(?:init|params|fit)|\"error\": ?\{\s*\"code\": ?\d"
 )
 """What only a log of llama.cpp contains: its functions' prefixes and its own time stamps."""
 
@@ -133,7 +133,7 @@ CAUSES = (
     ),
     Cause(
         "error-invalid-argument",
-        r"error: (invalid|unknown) argument:?|unrecognized (argument|option)",
+        r"(?<!CUDA )(?<!HIP )error: (invalid|unknown) argument:?|unrecognized (argument|option)",
         "this llama-server has no such option, as of another version or misspelt: remove or rename it",
         names=r"argument:? \"?(-[\w-]{1,60})",
     ),

@@ -80,7 +80,8 @@ OPTIONS = (
 DRAFT = (
     Cause(
         "draft-model",
-        r"failed to (?:load|create) (?:the )?(?:draft|MTP) (?:model|context)|draft model.{0,200}(?:is not compatible"
+        r"failed to (?:load|create|initialize) (?:the )?(?:draft|MTP|speculative) (?:model|context)|draft "
+        r"model.{0,200}(?:is not compatible"
         r"|incompatible"
         r"|must match|is not eagle3)|draft vocab .{0,100}(?:must|match)|speculative decoding .{0,200}not supported"
         r"|DFlash: |DSpark "
@@ -295,6 +296,13 @@ REQUESTS = (
         "the endpoint is off: start llama-server with the option that the line names",
         request=True,
         names=r"`(--[\w-]{2,40})",
+    ),
+    Cause(
+        "client-model",
+        r"\"code\": ?404,\"message\": ?\"model|\bmodel '[^']{0,100}' not found|model name=\S+ is not found",
+        "a client asks for a model name that this llama-server does not have: use one of /v1/models",
+        request=True,
+        names=r"model '([^']{1,80})'",
     ),
     Cause(
         "client-key",

@@ -10,7 +10,9 @@ from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
 MARKER = (
-    r"\((?:APIServer|EngineCore|Engine_?\w*|Worker)[^()]{0,30} ?pid=\d+\)|\bvllm\b|\bvLLM\b"
+    r"\"type\": "
+    r"?\"(?:BadRequest|InternalServer|NotFound)Error\"|\((?:APIServer|EngineCore|Engine_?\w*|Worker)[^()]{0,30} "
+    r"?pid=\d+\)|\bvllm\b|\bvLLM\b"
     r"|\[(?:core|launcher|loggers|gpu_model_runner|gpu_worker|api_server|multiproc_executor"
     r"|async_llm|shm_broadcast|pynccl|envs"
     r"|kv_cache_utils|fa_utils|config|model|utils)\.py:\d+\]"
