@@ -19,7 +19,7 @@ BUILDS = (
     Cause(
         "glibc",
         r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
-        "the engine was built for a newer distribution: build it on this one",
+        "the engine was built for a newer distribution: build it on this one, or use a newer distribution or image",
     ),
     Cause(
         "missing-library",
@@ -116,7 +116,8 @@ BUILDS = (
     ),
     Cause(
         "extension-build",
-        r"Error building extension '|Error compiling objects for extension|ninja: build stopped|Ninja build failed"
+        r"Error building extension '|[Kk]ernel compil\w+ failed|Error compiling objects for extension|ninja: build "
+        r"stopped|Ninja build failed"
         r"|CalledProcessError: .{0,100}(?:ninja|nvcc|ptxas|gcc|g\+\+|/cc\b)",
         "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
         "(flashinfer-cubin, flashinfer-jit-cache) avoid it",

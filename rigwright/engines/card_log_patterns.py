@@ -90,7 +90,8 @@ CARD_FAULTS = (
     ),
     Cause(
         "not-for-this-card",
-        r"does not support (?:the )?(?:deployment configuration|current device)|only supports? (?:NVIDIA "
+        r"MoE backend\b.{0,80}(?:not support|requires)|does not support (?:the )?(?:deployment configuration|current "
+        r"device)|only supports? (?:NVIDIA "
         r")?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on "
         r"\.target"
         r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA "

@@ -32,7 +32,9 @@ MEMORY = (
     Cause(
         "no-space",
         r"[Nn]o space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
-        "a disk or /dev/shm is full: see `df -h / /srv /dev/shm`",
+        "the disk (or /dev/shm) that has the path in the line is full: see `df -h`, remove old models, images and "
+        "caches",
+        names=r"device:? '([^']{2,80})'|write (/[^:]{2,80}):",
     ),
     Cause(
         "bus-error",
@@ -179,6 +181,11 @@ PROCESSES = (
         "cuda-fork",
         r"Cannot re-initialize CUDA in forked subprocess",
         "a process uses CUDA before it starts its workers: set VLLM_WORKER_MULTIPROC_METHOD=spawn",
+    ),
+    Cause(
+        "main-guard",
+        r"An attempt has been made to start a new process before|freeze_support\(\)",
+        'a script starts the engine while Python imports it: put the call under `if __name__ == "__main__":`',
     ),
     Cause(
         "aborted",

@@ -67,7 +67,8 @@ TRANSPORT = (
     ),
     Cause(
         "ray",
-        r"Ray workers have not started|number of required GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
+        r"Ray workers have not started|Current node has no GPU available|Placement group timed out|number of required "
+        r"GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
         r"|The current node has not been updated"
         r"|No available node types can fulfill|Ray is not initialized|not included in a placement group"
         r"|Cannot provide a placement group|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
+        "main-guard": "RuntimeError: An attempt has been made to start a new process before the current process has finished its bootstrapping phase.",
         "program-ended": "vllm.service: Main process exited, code=exited, status=1/FAILURE",
         "nccl-warning": "NCCL WARN NET/IB : Got completion from peer with status=12",
         "numa-permission": "get_mempolicy: Operation not permitted",

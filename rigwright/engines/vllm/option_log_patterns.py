@@ -176,7 +176,8 @@ DRAFT = (
     ),
     Cause(
         "draft-interface",
-        r"does not support EAGLE3|Unsupported speculative method|is only supported for .{0,80} models\. Got|Expected "
+        r"does not support EAGLE3|Unsupported speculative method|Unknown speculative (?:decoding )?method|is only "
+        r"supported for .{0,80} models\. Got|Expected "
         r"model "
         r"instance for EAGLE3|Target model does not have|non-causal support, which is required for DFlash",
         "the method of speculative_config does not work with this model: use the method that the model's page names, "
@@ -244,7 +245,7 @@ QUANTISATION = (
         "kv-cache-type",
         r"(?:kv[_ -]?cache|KV cache|kv_cache_dtype).{0,100}(?:fp8|nvfp4|int8|dtype|quantiz).{0,100}(?:not|n't|only"
         r"|[Uu]nsupport"
-        r"|Invalid)|(?:fp8|FP8|nvfp4|NVFP4|fp8_e5m2|quantized) (?:KV|kv)[- _]?cache.{0,60}(?:not|n't|[Uu]nsupport"
+        r"|Invalid)|(?:fp8\w*|FP8|nvfp4|NVFP4|quantized) (?:KV|kv)[- _]?cache.{0,60}(?:not|n't|[Uu]nsupport"
         r"|requires)"
         r"|does not support fp8 kv|TurboQuant KV cache|Chunked-prefill and prefix-cache on the CPU|kv_cache_dtype "
         r"not supported",
