@@ -165,7 +165,9 @@ MODEL_FILES = (
     ),
     Cause(
         "remote-code",
-        r"trust_remote_code=True|--trust-remote-code",
+        r"(?:[Pp]ass|[Ss]et|[Uu]se|[Ss]pecify|argument|option|with)\b.{0,40}(?:trust_remote_code=True"
+        r"|--trust-remote-code)|contains "
+        r"custom code",
         "the model needs code of its repository: serve it with trust_remote_code, after reading that code",
     ),
     Cause(

@@ -33,7 +33,7 @@ TRANSPORT = (
     Cause(
         "nccl-interface",
         r"no socket interface found|NCCL WARN .{0,200}(?:No interface|interface .{0,60}not found)"
-        r"|NCCL_SOCKET_IFNAME|makeDeviceForHostname|GLOO_SOCKET_IFNAME",
+        r"|NCCL_SOCKET_IFNAME(?!=| set by)|makeDeviceForHostname|GLOO_SOCKET_IFNAME(?!=| set by)",
         "no network interface for the processes' traffic: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the one "
         "that reaches the other hosts",
     ),

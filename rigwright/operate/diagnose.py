@@ -121,11 +121,8 @@ def _meaning(cause: Cause, line: str) -> str:
 def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
     """With the part of the engine that failed, where the cause itself is unknown or a fault of the engine's code."""
     part = failing_part(lines, number) if one.id == "shapes" or one.means.startswith(UNKNOWN_CAUSE) else ""
-    return (
-        replace(one, means=f"{one.means}; the failing code is that of {part}: try without it or with another")
-        if part
-        else one
-    )
+    means = f"{one.means}; the failing code is that of {part}: a trial without it shows whether it is the cause"
+    return replace(one, means=means) if part else one
 
 
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:

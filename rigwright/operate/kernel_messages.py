@@ -84,9 +84,9 @@ CAUSES = (
         "gsp-hung",
         r"(?:GSP RM|LibOS) heartbeat timed out|[Hh]eartbeat timed out|_kgspRpcRecvPoll: .{0,120}(?:[Tt]ime-?d? "
         r"?out|unresponsive)"
-        r"|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed out)|rpcRmApi\w+: .{0,80}GSP-RM (?:failed|is not)"
+        r"|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed ?out)|rpcRmApi\w+: .{0,80}GSP-RM (?:failed|is not)"
         r"|_kgspRpcGspEventFecsError|GSP (?:crashed|task|is not responding)",
-        "the card's GSP firmware stopped answering while it ran: reboot (power off and on if that does not help); if "
+        "the card's GSP firmware does not answer: reboot (power off and on if that does not help); if "
         "it "
         "comes back under load, use another driver version, and lower the card's power limit or clocks",
     ),

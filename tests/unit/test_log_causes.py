@@ -126,7 +126,16 @@ def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evi
     assert "cause unknown" in unknown.means
 
 
-@pytest.mark.parametrize("line", ["INFO error_rate=0 errors: none", "srv  update_slots: all slots are idle", ""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO error_rate=0 errors: none",
+        "srv  update_slots: all slots are idle",
+        "+ vllm serve m --enable-lora --trust-remote-code",
+        "NCCL_SOCKET_IFNAME=eth0 VLLM_HOST_IP=10.0.0.1",
+        "",
+    ],
+)
 def test_a_log_without_an_error_has_no_problem(line: str) -> None:
     assert ids(line) == []
 

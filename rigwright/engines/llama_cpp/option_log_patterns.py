@@ -181,7 +181,7 @@ ASSERTIONS = (
     ),
     Cause(
         "media-in-prompt",
-        r"GGML_ASSERT\(.{0,40}has_mtmd|has_media",
+        r"GGML_ASSERT\(.{0,40}has_mtmd",
         "a prompt with pictures or sound meets a feature that works on text only (context shift, reuse of the cache, "
         "drafting): turn that off, or use a newer build",
     ),

@@ -113,7 +113,7 @@ PARALLEL = (
     ),
     Cause(
         "host-address",
-        r"VLLM_HOST_IP|VLLM_LOOPBACK_IP|should have a unique IP|VLLM_PORT '.{0,100}' appears to be a URI",
+        r"VLLM_HOST_IP(?!=)|VLLM_LOOPBACK_IP(?!=)|should have a unique IP|VLLM_PORT '.{0,100}' appears to be a URI",
         "vLLM chose a wrong address or port of the host: set VLLM_HOST_IP (and on Kubernetes name the service other "
         "than `vllm`, which sets VLLM_PORT)",
     ),
@@ -268,10 +268,13 @@ ADAPTERS = (
     ),
     Cause(
         "lora-slots",
-        r"No free adapter slots|Number of requested LoRAs|max_cpu_loras|No free lora slots|max_loras",
+        r"No free adapter slots|Number of requested LoRAs|max_cpu_loras|No free lora "
+        r"slots|max_loras.{0,60}(?:must|exceed|greater|less|than)",
         "more adapters are in use at once than max_loras (and max_cpu_loras) allow: raise them",
     ),
-    Cause("lora-off", r"LoRA is not enabled|--enable-lora", "the server has LoRA off: set enable_lora = true"),
+    Cause(
+        "lora-off", r"LoRA is not enabled|[Uu]se .{0,4}--enable-lora", "the server has LoRA off: set enable_lora = true"
+    ),
     Cause(
         "lora-adapter",
         r"[Nn]o adapter found for|unsupported LoRA weight|expected target modules|unexpected modules? in "
