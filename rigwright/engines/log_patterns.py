@@ -215,6 +215,12 @@ PROCESSES = (
         names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]+', (\d+)\)",
     ),
     Cause(
+        "module-taint",
+        r"module verification failed: signature and/or required key missing",
+        "the kernel loads a module without a signature and marks itself so",
+        harmless=True,
+    ),
+    Cause(
         "address-missing",
         r"[Cc]annot assign requested address|\[Errno 99\]|EADDRNOTAVAIL",
         "no interface of this host (or container) has the address that the program binds or connects from: correct "

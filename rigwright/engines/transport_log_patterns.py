@@ -26,6 +26,12 @@ SHARED_MEMORY = Cause(
 
 TRANSPORT = (
     Cause(
+        "address-family",
+        r"errno: 97 - Address family not supported",
+        "the host has no IPv6, and the connection is tried by IPv4",
+        harmless=True,
+    ),
+    Cause(
         "nccl-same-card",
         r"Duplicate GPU detected",
         "two ranks use the same card: give each process its own, by CUDA_VISIBLE_DEVICES and the number of cards",

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
+        "fallback": "WARNING [topk_topp_sampler.py:1] FlashInfer is not available. Falling back to the PyTorch-native implementation of top-p & top-k sampling.",
+        "address-family": "[W1001 socket.cpp:755] [c10d] The client socket has failed to connect to [host]:29500 (errno: 97 - Address family not supported by protocol).",
+        "module-taint": "nvidia: module verification failed: signature and/or required key missing - tainting kernel",
         "main-guard": "RuntimeError: An attempt has been made to start a new process before the current process has finished its bootstrapping phase.",
         "program-ended": "vllm.service: Main process exited, code=exited, status=1/FAILURE",
         "nccl-warning": "NCCL WARN NET/IB : Got completion from peer with status=12",
@@ -257,6 +260,7 @@ SAMPLES: dict[str, dict[str, str]] = {
         "world-size": "ValueError: World size (4) is larger than the number of available GPUs (2) in this node.",
     },
     "llama.cpp": {
+        "backend-entry": "load_backend: failed to find ggml_backend_init in /app/libggml-hip.so",
         "client-model": '{"error":{"code":404,"message":"model \'x\' not found","type":"not_found_error"}}',
         "vmm-unsupported": "  cuMemCreate(&handle, reserve_size, &prop, 0)\nCUDA error: operation not supported",
         "model-limits": "GGML_ASSERT(hparams.n_expert <= LLAMA_MAX_EXPERTS) failed",

@@ -223,6 +223,12 @@ CAUSES = (
         names=r"GGML_ASSERT\((.{1,80}?)\) failed",
     ),
     Cause(
+        "backend-entry",
+        r"failed to find ggml_backend_init in",
+        "the library of the backend is of an older form, and is loaded all the same",
+        harmless=True,
+    ),
+    Cause(
         "pinned-host-memory",
         r"failed to allocate .{0,40}of pinned memory",
         "host memory that is not pinned is used in its place",

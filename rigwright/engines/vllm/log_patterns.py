@@ -42,6 +42,13 @@ CAUSES = (
         plain=True,
     ),
     Cause(
+        "fallback",
+        r"^[^\n]{0,80}\b(?:WARNING|INFO)\b.{0,300}(?:[Ff]alling back to|will be disabled)",
+        "vLLM uses another part in place of one that does not fit",
+        harmless=True,
+        plain=True,
+    ),
+    Cause(
         "engine-arguments",
         r"non-default args: |LLM engine \(v\S{1,60}\) with config: |args: Namespace\(|Dumping (?:input data|scheduler)",
         "the configuration of the engine",
