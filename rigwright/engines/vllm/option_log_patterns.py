@@ -150,7 +150,7 @@ PARALLEL = (
     ),
     Cause(
         "mamba-cache",
-        r"[Mm]amba[ _-](?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache "
+        r"[Mm]amba(?: |_|-)(?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache "
         r"align "
         r"mode"
         r"|Mamba cache .{0,120}(?:must|not|n't|only|requires)|DS conv state layout|hash_block_size|GDN only supports"
