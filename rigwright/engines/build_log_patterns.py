@@ -11,24 +11,29 @@ BUILDS = (
     Cause(
         "libcudart",
         r"failed to open libnvrtc|lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
-        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file",
-        "CUDA's libraries are missing from the environment, or of another CUDA version than the engine: redeploy",
+        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file|Could not load library \\?\"?lib(?:cudnn|nvrtc)",
+        "CUDA's library of the version in the name is not where the loader looks: install the build of the engine and "
+        "torch for the CUDA version that is installed, or that version's libraries (LD_LIBRARY_PATH)",
+        names=r"(lib[\w-]+\.so[.0-9]*)",
     ),
     Cause(
         "glibc",
         r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
-        "the engine was built for a newer distribution: build it on this one",
+        "the engine was built for a newer distribution: build it on this one, or use a newer distribution or image",
     ),
     Cause(
         "missing-library",
         r"cannot open shared object file: No such file or directory",
-        "a library is missing: redeploy, which restores the environment",
+        "a shared library is not where the loader looks: install what has it, use another build or image, or set "
+        "LD_LIBRARY_PATH to its folder",
+        names=r"([\w+.-]{1,60}\.so[\w.]*): cannot open",
     ),
     Cause(
         "undefined-symbol",
-        r"undefined symbol: ",
-        "two packages of the environment do not fit together, usually torch and an extension: "
-        "redeploy the locked environment",
+        r"undefined symbol: |symbol lookup error",
+        "a compiled library was built for another version of one that it loads, usually torch, CUDA or NCCL: install "
+        "the versions that belong together",
+        names=r"([\w+.-]{1,60}\.so[\w.]*): undefined symbol|symbol: (\w{1,60})",
     ),
     Cause(
         "flashinfer-version",
@@ -56,7 +61,8 @@ BUILDS = (
     Cause(
         "nvcc-architecture",
         r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|Value '(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
+        r"|not supported by NVRTC|SM \d+\.\w requires CUDA|No supported CUDA architectures found|Value "
+        r"'(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
         r"--gpu-architecture",
         "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
         "TRITON_PTXAS_PATH to its ptxas for Triton",
@@ -72,28 +78,34 @@ BUILDS = (
         "nvcc-missing",
         r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
         r"such file or directory: '[^']*nvcc'",
-        "a kernel has to be compiled and nvcc is missing: redeploy, which installs the toolkit",
+        "a kernel has to be compiled at run time and nvcc is missing: install the CUDA toolkit (CUDA_HOME names it), "
+        "or "
+        "use prebuilt kernels or another backend",
         check="K01",
     ),
     Cause(
         "headers-missing",
         r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
-        "a kernel cannot be compiled because a header is missing: redeploy",
+        "a kernel cannot be compiled at run time because a header is missing: install Python's (python3-dev) or the "
+        "CUDA "
+        "toolkit's",
         check="K01",
     ),
     Cause(
         "ninja",
         r"No such file or directory: 'ninja'|Ninja is required to load C\+\+ extensions",
-        "its environment's programs are not on PATH: redeploy, which rewrites the unit",
+        "ninja is not on PATH, so a kernel cannot be compiled: install it in the environment and have its bin folder "
+        "on PATH",
     ),
     Cause(
         "c-compiler",
         r"Failed to find C compiler|g\+\+: (command )?not found|No such file or directory: '(gcc|g\+\+|cc|c\+\+)'",
-        "the kernel compiler finds no gcc: redeploy, which installs it",
+        "a kernel has to be compiled at run time and there is no C compiler: install gcc (or set CC)",
     ),
     Cause(
         "kernel-source",
-        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error|static_assert|nvcc fatal|nvlink "
+        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error(?: #\d+|:)|static_assert|nvcc "
+        r"fatal|nvlink "
         r"(?:fatal"
         r"|error)|ptxas (?:fatal|error)|undefined reference to|cannot find -l\w+",
         "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "
@@ -104,8 +116,9 @@ BUILDS = (
     ),
     Cause(
         "extension-build",
-        r"Error building extension '|Error compiling objects for extension|ninja: build stopped|Ninja build failed"
-        r"|CalledProcessError: .{0,100}ninja",
+        r"Error building extension '|[Kk]ernel compil\w+ failed|Error compiling objects for extension|ninja: build "
+        r"stopped|Ninja build failed"
+        r"|CalledProcessError: .{0,100}(?:ninja|nvcc|ptxas|gcc|g\+\+|/cc\b)",
         "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
         "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
         check="K01",
@@ -127,19 +140,34 @@ MODEL_FILES = (
         check="W06",
     ),
     Cause(
+        "gguf-architecture",
+        r"Unknown gguf model_type|GGUF model with architecture",
+        "vLLM's loader of GGUF files does not know this architecture: serve the original (safetensors) checkpoint, or "
+        "the GGUF with llama.cpp",
+        names=r"model_type: (\w{1,60})|architecture (\w{1,60})",
+    ),
+    Cause(
+        "transformers-older",
+        r"model type `?\w+`? but Transformers does not recognize|Transformers does not recognize this architecture"
+        r"|not supported by transformers version|[Uu]nrecognized model type",
+        "the installed transformers does not know the model's type: install a version that does, which most often "
+        "needs a newer engine",
+        names=r"model type `?(\w{1,60})",
+    ),
+    Cause(
         "unknown-model-type",
-        r"model type `?\w+`? but Transformers does not recognize|Model architectures? \[?.{0,200} (?:are|is) not "
-        r"supported"
-        r"|not supported by transformers version|has no vLLM implementation|is not a registered model|Cannot find "
-        r"model "
-        r"module|Transformers does not recognize this architecture|Unknown gguf model_type|GGUF model with architecture"
-        r"|\w+ForC\w+ is not supported",
-        "the engine, or its transformers, is older than the model: use a newer engine",
-        names=r"model type `?(\w{1,60})|rchitectures? \[?'?(\w{1,80})|model_type: (\w{1,60})|architecture (\w{1,60})",
+        r"Model architectures? \[?.{0,200} (?:are|is) not supported|has no vLLM implementation|is not a registered "
+        r"model|Cannot find model module|\w+ForC\w+ is not supported|does not have (?:a )?vLLM implementation|was "
+        r"supported in vLLM until",
+        "this version of the engine has no code for the model's architecture: use a version that has it (the model's "
+        "page names one), or another checkpoint or engine",
+        names=r"rchitectures? \[?'?(\w{1,80})|(\w+ForC\w+)",
     ),
     Cause(
         "remote-code",
-        r"trust_remote_code=True|--trust-remote-code",
+        r"(?:[Pp]ass|[Ss]et|[Uu]se|[Ss]pecify|argument|option|with)\b.{0,40}(?:trust_remote_code=True"
+        r"|--trust-remote-code)|contains "
+        r"custom code",
         "the model needs code of its repository: serve it with trust_remote_code, after reading that code",
     ),
     Cause(

@@ -20,6 +20,16 @@ CONTAINERS = (
         f"the container engine has no support for NVIDIA cards: {_TOOLKIT}",
     ),
     Cause(
+        "device-node-missing",
+        r"/dev/nvidia[\w-]*[`'\"]?:? .{0,20}(?:[Nn]o such (?:file|device)|does not exist|not found)|gathering device "
+        r"information .{0,60}/dev/nvidia",
+        "a device file of the driver does not exist: load its modules (`nvidia-modprobe -u -c=0`, `modprobe "
+        "nvidia_uvm`), and "
+        "generate the CDI spec anew after a change of the driver or cards",
+        check="N03",
+        names=r"(/dev/nvidia[\w-]*)",
+    ),
+    Cause(
         "container-driver",
         r"nvidia-container-cli: (?!.{0,200}version mismatch).{0,200}(?:driver not loaded|load library failed|nvml "
         r"error: (?:insufficient"
@@ -72,7 +82,7 @@ CONTAINERS = (
         r"pull access denied|manifest unknown|manifest for .{0,200}not found|repository does not exist or may require"
         r"|no such image|reading manifest .{0,200}(?:unknown|not found)",
         "the registry has no such image or tag, or needs a login: check the name",
-        names=r"(?:for|manifest) ([\w./:@-]{3,80})",
+        names=r"(?:for|manifest) (?!for )([\w./:@-]{3,80})",
     ),
     Cause(
         "image-platform",

@@ -13,6 +13,8 @@ DRIFT = 0.05
 # Characters of a line that are searched: the effort of a search can grow with the square of them, or worse.
 LONGEST = 1000
 NAME = 80  # characters of a name that a cause shows
+UNKNOWN = "cause unknown; "
+"""Start of what a form of message means: it names the kind of failure and no remedy."""
 # Lines that report a failure, an exit or a code: there each number counts.
 _FAULTY = re.compile(r"err|fail|exit|code|status|kill|signal|abort|fatal|xid|exceed|invalid", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
@@ -82,6 +84,8 @@ class Cause:
     @property
     def sentence(self) -> str:
         """The text for a reader of the log."""
+        if self.means.startswith(UNKNOWN):
+            return self.text
         return f"harmless: {self.text}" if self.harmless else f"likely cause: {self.text}"
 
 

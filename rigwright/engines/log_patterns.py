@@ -7,32 +7,22 @@ FlashInfer, transformers and safetensors, as public reports of 2025 and 2026 quo
 from __future__ import annotations
 
 from rigwright.engines.build_log_patterns import BUILDS, MODEL_FILES
+from rigwright.engines.card_log_patterns import CARD_FAULTS, CUDA, FREE_CARD_MEMORY, INSPECT_CARD
 from rigwright.engines.container_log_patterns import CONTAINERS
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 from rigwright.engines.python_log_patterns import PACKAGES
-from rigwright.engines.transport_log_patterns import TRANSPORT
+from rigwright.engines.transport_log_patterns import SHARED_MEMORY, TRANSPORT
 
 _REBOOT = "the loaded driver and its libraries have different versions: reboot"
-_FREE_CARD_MEMORY = (
-    "the card's memory is full: stop other programs on the card, or lower the context or parallel requests"
-)
-_INSPECT_CARD = "look for an Xid of the card in the kernel's log: `journalctl -k --grep Xid`"
-_WRONG_ADDRESS = "a kernel of the engine read or wrote a wrong address, mostly a fault of the engine"
-DRAFTING = (
-    r"speculative[_-]config['\"]?[=:](?! ?None)|num_speculative_tokens|[Ss]pec(?:ulative)?[ _]?[Dd]ecod(?!ing "
-    r"context not)"
-    r"|\bdraft[-_](?:mtp|model|simple|eagle)|common_speculative_impl|spec[-_](?:type|draft)|\bMTP\b|\beagle3\b"
-)
-"""Regular expression of lines that only a log with speculative decoding has."""
-
 MEMORY = (
     Cause(
         "card-memory",
-        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \[CUDA\]: out of "
+        r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure .{0,20}out of "
+        r"memory|Triton Error \[CUDA\]: out of "
         r"memory|UR_RESULT_ERROR_OUT_OF_\w+|hipErrorOutOfMemory|ROCm error: out of memory",
-        _FREE_CARD_MEMORY,
+        FREE_CARD_MEMORY,
     ),
-    Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", _FREE_CARD_MEMORY),
+    Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", FREE_CARD_MEMORY),
     Cause(
         "out-of-host-memory",
         r"\bstd::bad_alloc\b|^(?!.{0,200}mlock).{0,200}Cannot allocate memory"
@@ -41,12 +31,14 @@ MEMORY = (
     ),
     Cause(
         "no-space",
-        r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
-        "a disk or /dev/shm is full: see `df -h / /srv /dev/shm`",
+        r"[Nn]o space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded",
+        "the disk (or /dev/shm) that has the path in the line is full: see `df -h`, remove old models, images and "
+        "caches",
+        names=r"device:? '([^']{2,80})'|write (/[^:]{2,80}):",
     ),
     Cause(
         "bus-error",
-        r"Bus error|signal SIGBUS|insufficient shared memory \(shm\)",
+        r"Bus error|signal SIGBUS",
         "shared memory is full, or a file of the model became unreadable while it was mapped",
     ),
     Cause(
@@ -68,7 +60,9 @@ DRIVER = (
     Cause(
         "libcuda-so-1-cannot-open-shared-object-file",
         r"libcuda\.so(\.1)?: cannot open shared object file",
-        "the driver's libraries are missing",
+        "the driver's library is not visible to it: the container was started without the cards (--gpus "
+        "all), or "
+        "no driver is installed",
         check="N02",
     ),
     Cause("nvml-mismatch", r"Driver/library version mismatch|NVML_ERROR_LIB_RM_VERSION_MISMATCH", _REBOOT, check="N02"),
@@ -92,7 +86,7 @@ DRIVER = (
     Cause(
         "card-lost",
         r"GPU is lost|NVML_ERROR_GPU_IS_LOST|Unable to determine the device handle for GPU",
-        "the driver has lost a card: reboot; " + _INSPECT_CARD,
+        "the driver has lost a card: reboot; " + INSPECT_CARD,
         check="N01",
     ),
     Cause(
@@ -130,7 +124,8 @@ DRIVER = (
     ),
     Cause(
         "no-cards",
-        r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|Found no NVIDIA driver",
+        r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA driver initialization "
+        r"failed|CUDA_ERROR_NO_DEVICE|Found no NVIDIA driver",
         "no card is visible to the engine: see nvidia-smi, CUDA_VISIBLE_DEVICES and the devices of the unit or "
         "container; "
         "after a boot, it started before the driver: load nvidia_uvm and restart it",
@@ -160,14 +155,17 @@ DRIVER = (
     ),
     Cause(
         "launch-sizes",
-        r"CUDA error: invalid (?:configuration argument|argument|value|resource handle)|CUDA_ERROR_INVALID_VALUE",
-        "a kernel was called with sizes or addresses that it does not take, a fault of the engine with these "
-        "options: use "
-        "another attention or moe backend, smaller batches, or another version",
+        r"CUDA error .{0,160}'invalid argument'|CUDA error: invalid (?:configuration argument|argument|value|resource "
+        r"handle)|CUDA_ERROR_INVALID_VALUE",
+        "CUDA refuses the arguments of a call: with several cards, memory that they cannot share (set "
+        "disable_custom_all_reduce, remove expandable_segments from PYTORCH_CUDA_ALLOC_CONF); else a fault of the "
+        "engine "
+        "with these options: another attention or moe backend, smaller batches, or another version",
     ),
     Cause(
         "invalid-device",
-        r"CUDA error: invalid device ordinal",
+        r"CUDA error: invalid device ordinal|Cuda failure .{0,20}invalid device ordinal|AssertionError: Invalid "
+        r"device id|CUDA_ERROR_INVALID_DEVICE\b",
         "the engine asks for a card that it does not see: compare `cards` with nvidia-smi",
         check="N01",
     ),
@@ -178,156 +176,6 @@ DRIVER = (
     ),
 )
 
-DRAFTING_FAULT = Cause(
-    "illegal-memory-access-drafting",
-    r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|device-side assert triggered",
-    f"{_WRONG_ADDRESS}, while speculative decoding is on, where such faults are most frequent: turn it off, or use "
-    f"another version of the engine; else {_INSPECT_CARD}",
-    context=DRAFTING,
-)
-CARD_FAULTS = (
-    Cause(
-        "custom-all-reduce",
-        r"[Cc]uda error .{0,200}custom_all_reduce\.cuh",
-        "the cards cannot read each other's memory: set disable_custom_all_reduce = True, and remove "
-        "expandable_segments from PYTORCH_CUDA_ALLOC_CONF",
-    ),
-    Cause(
-        "not-for-this-card",
-        r"only supports? (?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on "
-        r"\.target"
-        r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA "
-        r")?compute "
-        r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
-        r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
-        r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
-        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:(?:SM|sm_?) ?\d|Hopper|Blackwell)|[Cc]utlass\S*.{0,80}(?:Error"
-        r"|[Ff]ail)|Error Internal"
-        r"|cutlass FP\d"
-        r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel "
-        r".{0,40}(?:found|available)",
-        "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
-        "(attention_backend, moe_backend), or a variant of the model in another quantisation",
-        names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
-    ),
-    Cause(
-        "deep-gemm",
-        r"[Dd]eep_?[Gg][Ee][Mm][Mm].{0,200}(?:not available|outdated|not installed|[Ff]ail|[Aa]ssert|[Ee]rror)"
-        r"|(?:[Aa]ssertion|[Ee]rror).{0,200}deep_?gemm",
-        "DeepGEMM does not fit these cards or is missing: VLLM_USE_DEEP_GEMM=0 and VLLM_MOE_USE_DEEP_GEMM=0 turn it "
-        "off",
-    ),
-    Cause(
-        "nvshmem",
-        r"[Nn][Vv][Ss][Hh][Mm][Ee][Mm].{0,200}(?:[Ff]ail|[Ee]rror|not|abort)|DeepEP (?:kernels not found|error"
-        r"|timeout)",
-        "NVSHMEM or DeepEP does not start: check InfiniBand (GDRCopy, IBGDA), or use another all2all_backend",
-    ),
-    Cause(
-        "cublas-version",
-        r"CUBLAS_STATUS_(INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH|EXECUTION_FAILED|INTERNAL_ERROR)"
-        r"|Could not load library libcudnn|CUDNN_STATUS_(?:SUBLIBRARY|VERSION)",
-        "cuBLAS or cuDNN refuses the call, usually since another version than torch's is loaded: unset "
-        "LD_LIBRARY_PATH, and install the versions that torch pins",
-    ),
-    Cause(
-        "cublas-memory",
-        r"CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED",
-        _FREE_CARD_MEMORY + "; else the libraries' versions do not fit the driver",
-    ),
-    Cause(
-        "rocm-card",
-        r"One of GPU archs of .{0,60}is invalid|hipErrorNoBinaryForGpu|invalid device function|TensileLibrary"
-        r"|rocBLAS error",
-        "the ROCm libraries have no kernels for this AMD card: hide it (HIP_VISIBLE_DEVICES), turn AITER off "
-        "(VLLM_ROCM_USE_AITER=0), or use a build for its architecture",
-        names=r"(gfx\d+\w*)",
-    ),
-    Cause(
-        "torch-allocator",
-        r"INTERNAL ASSERT FAILED at .{0,120}(?:CUDACachingAllocator|CUDAAllocator)|NVML_SUCCESS == r",
-        "torch's memory allocator failed, most often since the card's memory is full, else since NVML does not "
-        "answer in the "
-        "container: lower the memory that the engine takes, and check `nvidia-smi` inside it",
-    ),
-    Cause(
-        "rocm-access",
-        r"No HIP GPUs are available|no ROCm-capable device is detected|Unable to open /dev/kfd"
-        r"|/dev/kfd.{0,60}(?:denied|failed)"
-        r"|HSA_STATUS_ERROR_OUT_OF_RESOURCES|hsa_init.{0,20}[Ff]ailed",
-        "no AMD card is open to the process: add its user to the groups render and video, and pass /dev/kfd and "
-        "/dev/dri into the container",
-    ),
-    Cause(
-        "ecc",
-        r"uncorrectable (NVLink|ECC) error|double-bit ECC|uncorrectable ECC",
-        "the card's memory is faulty: " + _INSPECT_CARD,
-        check="N06",
-    ),
-    Cause(
-        "no-kernel-image-is-available-for-execution-on-the",
-        r"no kernel image is available for execution on the device|no device code compatible with CUDA arch"
-        r"|CUDA_ERROR_NO_BINARY_FOR_GPU",
-        "the build has no machine code for these cards: use one that is built for their compute capability",
-    ),
-    Cause(
-        "kernel-image-invalid",
-        r"device kernel image is invalid",
-        "the driver cannot load the build's machine code: the driver is too old for it, or the build is damaged",
-        check="N02",
-    ),
-    Cause(
-        "ptx-version",
-        r"the provided PTX was compiled with an unsupported toolchain",
-        "the build's CUDA version is newer than the driver: upgrade the driver",
-        check="N02",
-    ),
-    DRAFTING_FAULT,
-    Cause(
-        "illegal-memory-access",
-        r"an illegal memory access was encountered|CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU"
-        r"|cudaErrorIllegalAddress\b(?!' in)",
-        f"{_WRONG_ADDRESS}: change the engine's version, turn off speculative decoding and the newest options; else "
-        f"a faulty card: {_INSPECT_CARD}",
-    ),
-    Cause(
-        "index-out-of-range",
-        r"Assertion `.{0,100}(?:srcIndex|srcSelectDimSize|index out of bounds|idx_dim|ind >=0|t >= 0)",
-        "a kernel got an index out of range: token ids beyond the vocabulary (tokenizer, added tokens or draft model "
-        "of another model), positions above the model's length, or a fault of speculative decoding: turn that off "
-        "first",
-    ),
-    Cause(
-        "device-assert",
-        r"device-side assert triggered",
-        "a kernel got an input out of range: token ids beyond the vocabulary, positions above the model's length, or a "
-        "fault of speculative decoding: turn that off first; the line above with `Assertion` has the condition",
-    ),
-    Cause(
-        "launch-failure",
-        r"unspecified launch failure|CUDA error: an illegal instruction was encountered|misaligned "
-        r"address|hardware stack error|CUDA_ERROR_LAUNCH_FAILED",
-        "a kernel of the engine crashed on the card: an engine bug or a faulty card; " + _INSPECT_CARD,
-    ),
-    Cause(
-        "launch-timeout",
-        r"the launch timed out and was terminated",
-        "a display server's watchdog ended a kernel: serve on a card without a display",
-    ),
-    Cause(
-        "cuda-resources",
-        r"too many resources requested for launch",
-        "a kernel needs more registers or shared memory than the card has: use another attention backend",
-    ),
-    Cause(
-        "cuda-other",
-        r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]+|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]+",
-        "CUDA refused or failed a call: the message names it; " + _INSPECT_CARD,
-        broad=True,
-        names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",
-    ),
-)
-
 PROCESSES = (
     Cause(
         "cuda-fork",
@@ -335,10 +183,23 @@ PROCESSES = (
         "a process uses CUDA before it starts its workers: set VLLM_WORKER_MULTIPROC_METHOD=spawn",
     ),
     Cause(
+        "main-guard",
+        r"An attempt has been made to start a new process before|freeze_support\(\)",
+        'a script starts the engine while Python imports it: put the call under `if __name__ == "__main__":`',
+    ),
+    Cause(
         "aborted",
         r"\bAborted\b|\bSIGABRT\b|status=6/ABRT|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-6|134)\b"
         r"|terminate called",
         "the program stopped itself: the lines before it have the reason",
+        general=True,
+    ),
+    Cause(
+        "program-ended",
+        r"Main process exited, code=exited, status=(?:1|[3-9]|[1-9]\d)/|exited with (?:exit )?(?:code|status) "
+        r"(?:1|2|3)\b|Failed with "
+        r"result 'exit-code'|Start request repeated too quickly",
+        "the program ended by an error: the lines before it have the reason",
         general=True,
     ),
     Cause(
@@ -354,16 +215,44 @@ PROCESSES = (
         names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]+', (\d+)\)",
     ),
     Cause(
+        "module-taint",
+        r"module verification failed: signature and/or required key missing",
+        "the kernel loads a module without a signature and marks itself so",
+        harmless=True,
+    ),
+    Cause(
+        "address-missing",
+        r"[Cc]annot assign requested address|\[Errno 99\]|EADDRNOTAVAIL",
+        "no interface of this host (or container) has the address that the program binds or connects from: correct "
+        "host, "
+        "the master address or VLLM_HOST_IP",
+    ),
+    Cause(
+        "numa-permission",
+        r"(?:get_mempolicy|set_mempolicy|mbind|move_pages|sched_setaffinity|pthread_setaffinity\w*).{0,60}(?:not "
+        r"permitted|EPERM)",
+        "the container withholds the capability SYS_NICE: memory and threads are not bound, and serving goes on",
+        harmless=True,
+    ),
+    Cause(
+        "threads",
+        r"can't start new thread|[Rr]esource temporarily unavailable|pthread_create failed|Thread creation failed",
+        "the process may start no further thread: raise the limit of tasks (TasksMax, ulimit -u, `--pids-limit` of a "
+        "container), or lower OMP_NUM_THREADS; with an old container engine its seccomp profile forbids the call",
+    ),
+    Cause(
         "permission",
         r"[Pp]ermission denied|\[Errno 13\]|Operation not permitted|\[Errno 1\] ",
-        "the sandbox or file permissions forbid it: give the engine's user access to the path in the line",
-        names=r"denied: [`'\"]([^`'\"]{1,80})|'([^']{1,80})'|(/[\w./-]{2,80})",
+        "the system forbids it to the process: give its user access to the path in the line; without a path, the "
+        "container or unit withholds a capability (or seccomp or a mount option forbids it)",
+        names=r"denied: [`'\"]([^`'\"]{1,80})|'(/[^']{1,80})'|(?<!\w)(/[\w./-]{2,80})",
     ),
     Cause(
         "illegal-instruction",
         r"Illegal instruction|signal SIGILL|status=4/ILL"
         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-4|132)\b",
-        "the build uses instructions that this CPU lacks: build it on this host",
+        "the build uses instructions that this CPU lacks: use a build for this CPU, as one that is compiled on this "
+        "host",
     ),
     Cause(
         "segfault",
@@ -375,17 +264,17 @@ PROCESSES = (
     Cause(
         "assertion",
         r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
-        "a program stopped at its own assertion, a fault of this build or options that it does not support: use "
-        "another build, "
-        "drop the newest options, and search for the line",
+        f"{UNKNOWN}a program stopped at its own assertion: search for the line",
         broad=True,
         names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),
 )
 
 COMMON_CAUSES = (
+    SHARED_MEMORY,
     *MEMORY,
     *CONTAINERS,
+    *CUDA,
     *DRIVER,
     *CARD_FAULTS,
     *BUILDS,

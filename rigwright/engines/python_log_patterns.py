@@ -6,21 +6,46 @@ torch.serialization, torch._dynamo and torch._inductor; NumPy's import guards.
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 
-_QUOTED = r"[`'\"]([^`'\"]{1,80})[`'\"]"
 _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeError|Value error,|error:)"
 
 PACKAGES = (
     Cause(
+        "cpu-operator",
+        r"'_OpNamespace' '\w+' object has no attribute 'cpu_|(?:AVX-?512|AMX)\w*.{0,80}(?:not|require|need|missing)"
+        r"|(?:[Rr]equires?|need)s? .{0,40}(?:AVX-?512|AMX)",
+        "the engine's build for CPUs has this operation only for processors with AVX-512 (or AMX): use such a CPU, a "
+        "model that is not quantised, or another engine (llama.cpp)",
+        names=r"attribute '(\w{1,60})'",
+    ),
+    Cause(
         "compiled-part-missing",
         r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w*_C\w*'|No module named 'vllm\._\w+|'_C'? "
-        r"object has no attribute|'_OpNamespace' "
-        r"'\w+' object has no attribute",
-        "a compiled part of the engine is missing or was built for another torch or Python: reinstall the engine's "
-        "wheel with the "
-        "torch that it pins, and do not start it inside its source folder",
+        r"object has no attribute|'_OpNamespace' '\w+' object has no attribute|'_vllm_fa\d_C'|No such operator "
+        r"\w+::|Could not run '_\w+::",
+        "a compiled part of the engine is missing: the wheel is for another torch, Python, card or CPU, or was built "
+        "without it, or Python runs in the source folder: install the wheel for this machine with the torch that it "
+        "pins",
         names=r"No module named '([\w.]{1,60})'|attribute '(\w{1,60})'",
+    ),
+    Cause(
+        "transformers-newer",
+        r"AmbiguousGlobalPerLayerAttributeError|is already used by a Transformers config|is a per-layer "
+        r"attribute|AttributeError: .{0,40}Tokenizer\w*'? "
+        r"(?:object "
+        r")?has no attribute|has no attribute '?all_special_tokens|TokenizersBackend has no attribute|no attribute "
+        r"'(?:rope_theta|rope_scaling)'|ROPE_INIT_FUNCTIONS.{0,40}'default'|KeyError: 'default'",
+        "the installed transformers is newer than this engine expects: install the transformers that the engine pins, "
+        "or a newer engine",
+        names=r"attribute '?([\w.]{1,60})|'(\w{1,40})' is a per-layer",
+    ),
+    Cause(
+        "module-moved",
+        r"No module named '\w+\.[\w.]+'",
+        "an installed package has no such module: what imports it was made for another version of that package: "
+        "install versions that belong together (those that the engine pins), or update the importing program",
+        names=r"No module named '([\w.]{1,80})'",
     ),
     Cause(
         "unknown-model-key",
@@ -36,10 +61,20 @@ PACKAGES = (
         r"|[Ii]nstall (?:it|them|via|with)|requires the .{0,60}(?:package|library)|pip install)|is required but "
         r"(?:is )?"
         r"not installed|(?:ValueError|RuntimeError): .{0,100}(?:not installed|pip install)"
-        r"|DistributionNotFound|PackageNotFoundError",
-        "a Python package is missing from the environment: add it to the environment, or use an image that has it",
+        r"|DistributionNotFound|PackageNotFoundError|'\w+' package is not available",
+        "a Python package is missing from the environment of this process: install it there, or use an image that has "
+        "it",
         names=r"No module named '([\w.-]{1,80})'|pip install [`'\"]?([\w.\[\]=<>-]{2,60})|[`'\"]?([\w-]{2,40})[`'\"]? "
         r"(?:package|library|is not installed)",
+    ),
+    Cause(
+        "package-build",
+        r"Could not find a version that satisfies|No matching distribution found|[Ff]ailed (?:to build|building wheel)"
+        r"|ResolutionImpossible|No solution found when resolving",
+        "pip finds no build of a package for this Python, platform, CUDA or index, or versions exclude each other: "
+        "use the "
+        "Python and the index that the engine's page names",
+        names=r"requirement ([\w.=<>-]{2,60})|found for ([\w.=<>-]{2,60})",
     ),
     Cause(
         "numpy-version",
@@ -55,11 +90,11 @@ PACKAGES = (
         "package-version",
         r"ImportError: cannot import name|ImportError: .{0,100}(?:>=|<=|==|version).{0,100}(?:required|found|but)"
         r"|AttributeError: (?:partially initialized )?module .{0,120}has no attribute"
-        r"|AttributeError: .{0,20}\w*(?:Config|Tokenizer\w*|Processor|Cache|Mixin)'?(?: object)? has no attribute"
-        r"|TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword))"
+        r"|AttributeError: .{0,20}\w*(?:Processor|Cache|Mixin)'?(?: object)? has no attribute"
         r"|operator \S{1,40}::\w+ does not exist|VersionConflict|is required for a normal functioning of this module"
         r"|[Rr]equires \w+[<>=]=[\d.]+",
-        "two packages of the environment have versions that do not fit together, often transformers and the engine: "
+        "two packages (or the engine and a plugin) have versions that do not fit together, often transformers and the "
+        "engine: "
         "install the versions that the engine pins",
         names=r"cannot import name '([\w.]{1,60})'|attribute '?([\w.]{1,60})|argument '([\w.]{1,60})'",
     ),
@@ -70,8 +105,9 @@ PACKAGES = (
         r"|type)`?'?.{0,80}"
         r"(?:must|should|missing|required|unknown|field)|[Kk]eys? in `rope|(?:Unknown|Unrecognized) RoPE scaling type"
         r"|KeyError: 'rope_\w+'|AttributeError: '\w+Config' object has no attribute",
-        "the model's config.json does not fit this version of transformers and the engine: use the versions that the "
-        "model's page names, or correct config.json",
+        "the model's config.json does not fit this version of transformers and the engine (too old or too new): use "
+        "the "
+        "versions that the model's page names or that the engine pins, or correct config.json",
         names=r"Unrecognized model in ([\w./-]{1,80})|attribute '([\w.]{1,60})|type:? '?([\w.-]{1,40})'?$",
     ),
     Cause(
@@ -96,19 +132,62 @@ PACKAGES = (
         check="W06",
     ),
     Cause(
+        "json-request",
+        r"\b400\b.{0,60}(?:Unterminated string|Expecting |Extra data|Invalid control|Invalid \\)|(?:arguments|JSON "
+        r"body|request body|tool_calls).{0,60}(?:Unterminated|Expecting |Extra data|JSONDecodeError|not valid JSON)"
+        r"|json_invalid|JSON decode error",
+        "a client's request has malformed JSON, often the arguments of a tool call that it sends back: correct the "
+        "client",
+        request=True,
+    ),
+    Cause(
+        "json-option",
+        r"argument --.{0,200}(?:<function loads|[Ii]nvalid JSON|JSON|[Ee]xpecting )|cannot be converted to <function "
+        r"loads",
+        "the value of an option is no valid JSON: check its quotes",
+        names=r"argument (--[\w/-]{1,60})",
+    ),
+    Cause(
         "json",
         r"JSONDecodeError|Expecting (?:property name|value|',' delimiter|':' delimiter)|Unterminated string starting at"
-        r"|Invalid control character at|Invalid JSON(?! (?:grammar|schema))|cannot be converted to <function loads"
-        r"|json\.exception\.parse_error"
+        r"|Invalid control character at|Invalid JSON(?! (?:grammar|schema))|json\.exception\.parse_error"
         r"|error parsing JSON|Failed to parse JSON",
-        "a JSON text is malformed: a file of the model (fetch it again) or an option's value (check its quotes)",
-        names=r"((?:line \d+ column \d+)|(?:argument --[\w-]{1,40}))",
+        f"{UNKNOWN}a JSON text is malformed: of a request (the arguments of a tool call), of an option's value or of a "
+        "file of the model; the frames of the traceback have which",
+        names=r"(line \d+ column \d+)",
+    ),
+    Cause(
+        "shapes",
+        r"shape mismatch: value tensor|mat1 and mat2 shapes cannot|a and b must have same reduction dim|The size of "
+        r"tensor a|Sizes of tensors must match|The expanded size of the tensor|split_with_sizes expects|view size is "
+        r"not compatible|shape '\[[\d, -]*\]' is invalid|selected index k out of range|number of dims don't match"
+        r"|start \(\d+\) \+ length|could not be broadcast|cannot be broadcast|size of input tensor and input format"
+        r"|Expected size for first two dimensions|inconsistent tensor size|self must be a matrix|[Ss]hape mismatch"
+        r"|AssertionError: torch\.Size\(|output with shape .{0,80}doesn't match|expected \w+ to have (?:size|shape)",
+        "tensors do not fit together inside the model's code, a fault of this version of the engine, or of the "
+        "checkpoint, with this model: use another version, drop drafting (MTP), adapters and options of caches one by "
+        "one, or use another export of the model",
+        names=r"Error: (.{3,80})",
+    ),
+    Cause(
+        "traced-model-code",
+        r"RuntimeError when making fake tensor call|TorchRuntimeError|FakeTensor|fake_tensor\.py",
+        "the model's code fails while torch.compile traces it: the error in the same traceback has the reason",
+        general=True,
+    ),
+    Cause(
+        "compile-cache",
+        r"Source code has changed since the last compilation|Expected tensors only, but got|Inductor cache lookup "
+        r"failed|assert_size_stride|expected size \d+==\d+, stride|[Bb]ytecode .{0,60}(?:mismatch|differ)"
+        r"|(?:compiled|AOT|aot|artifact).{0,80}(?:cache|artifact).{0,80}(?:[Ff]ail|mismatch|corrupt|invalid|stale)"
+        r"|torch_compile_cache.{0,120}(?:[Ee]rror|[Ff]ail|No such|truncated)|torch_aot_compile",
+        "the compiled code that torch.compile keeps on disk does not fit this start: delete the cache "
+        "(~/.cache/vllm/torch_compile_cache, torch_aot_compile), or set VLLM_DISABLE_COMPILE_CACHE=1 once",
     ),
     Cause(
         "torch-compile",
-        r"torch\._(?:dynamo|inductor)\.\w+(?:\.\w+)?|InductorError|BackendCompilerFailed|LoweringException"
-        r"|vLLM failed to compile the model|Inductor cache lookup failed|CppCompileError"
-        r"|Source code has changed since the last compilation",
+        r"torch\._(?:dynamo|inductor)\.(?!exc\.TorchRuntimeError)\w+(?:\.\w+)?|InductorError|BackendCompilerFailed|LoweringException"
+        r"|vLLM failed to compile the model|CppCompileError",
         "torch.compile failed: delete the compile cache (~/.cache/vllm/torch_compile_cache), else set "
         "enforce_eager = true, or use another version",
         names=r"([A-Z]\w+(?:Error|Failed|Exception): .{1,60})",
@@ -127,16 +206,25 @@ PACKAGES = (
 
 FORMS = (
     Cause(
+        "call-arguments",
+        r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword)|takes "
+        r"\d+ "
+        r"positional arguments?|got multiple values for)",
+        f"{UNKNOWN}a function was called with arguments that it does not take: packages of versions that do not belong "
+        "together (often transformers and the engine), or a fault of this version with this model",
+        broad=True,
+    ),
+    Cause(
         "combination",
         rf"{_ERROR}.{{0,200}}(?:not (?:yet |currently )?(?:supported|allowed|implemented)|n[o']t (?:yet |currently "
         rf")?support\b"
         r"|[Uu]nsupported|only supports?|only supported|only (?:valid|available|applicable)|incompatible|not compatible"
         r"|cannot be (?:used|combined|enabled)|can only be (?:used|set)|not available|has been removed|no longer "
         r"supported)",
-        "the engine does not support this combination of model, options and card: change the option or the model that "
-        "the line names, or use another engine version",
+        f"{UNKNOWN}the engine, or a library of it, does not support something that this model, option or request "
+        f"needs: the "
+        "line has its words",
         broad=True,
-        names=rf"{_QUOTED}|(--[\w-]{{2,60}})",
     ),
     Cause(
         "option-refused",
@@ -147,22 +235,22 @@ FORMS = (
         r"|[Uu]nrecognized |Cannot (?:set|use)"
         r" both|[Pp]lease (?:specify|set|provide)|only be set|not found in|greater than|less than|smaller than"
         r"|[Ee]xpected )",
-        "an option, or a value in the model's configuration, is refused: set it as the line says",
+        f"{UNKNOWN}the engine refuses a value (of an option, of the model's files, or of a request): the line has its "
+        f"words",
         broad=True,
-        names=rf"for (\w+(?:Config|Args))|{_QUOTED}|(--[\w-]{{2,60}})|(?<![.\w])(?!pydantic_core)([a-z]+_[a-z_]+)\b",
     ),
     Cause(
         "file-missing",
         r"FileNotFoundError|NotADirectoryError|IsADirectoryError|No such file or directory",
-        "a file or folder that the engine needs does not exist: check its path and the mounts of the container",
+        f"{UNKNOWN}a file, folder or program that the process opens does not exist, as it sees the paths",
         broad=True,
-        names=r"No such file or directory: [`'\"]([^`'\"]{1,80})|[`'\"]([^`'\"]{1,80})[`'\"]",
+        names=r"No such file or directory: [`'\"]([^`'\"]{1,80})|[`'\"](/[^`'\"]{1,80})[`'\"]",
     ),
     Cause(
         "peer-silent",
         r"Connection refused|Connection reset by peer|ConnectionError|ConnectionRefusedError|Broken pipe"
         r"|[Cc]onnection timed out|No route to host|Network is unreachable",
-        "another process or host does not answer: its own log has the cause, else the network or a firewall",
+        f"{UNKNOWN}another process or host does not answer: its own log has the cause, else the network or a firewall",
         broad=True,
         names=r"host=?'?([\w.-]{2,60})|(\d+\.\d+\.\d+\.\d+:\d+)",
     ),
@@ -171,16 +259,13 @@ FORMS = (
         r"^[^\n]{0,160}\b(?:AssertionError\b|IndexError: |UnboundLocalError: |NameError: |ZeroDivisionError: "
         r"|RecursionError: "
         r"|KeyError: "
-        r"|AttributeError: |RuntimeError: (?:The size of tensor|[Ss]hape|mat1 and mat2|[Ee]xpected|[Tt]ensor|view "
-        r"size|index|Triton"
-        r"|Sizes of tensors|number of dims|The expanded size|split_with_sizes|shape mismatch|a and b must|self must)"
+        r"|AttributeError: |RuntimeError: (?:[Ee]xpected|[Tt]ensor|index|Triton)"
         r"|TypeError: "
         r"(?:unsupported operand|'NoneType'|\S+ object)|ValueError: not enough values)",
-        "an internal fault of the engine, most often with a new model or a combination of options: use another "
-        "version, "
-        "or drop the newest options (drafting, a quantised KV cache, prefix caching, CUDA graphs) one by one",
+        f"{UNKNOWN}the program's own code failed, which is most often a fault of this version with this model, these "
+        f"options "
+        "or this request: search for the line, and try another version",
         broad=True,
-        names=r"((?:[A-Z]\w+Error): .{1,70})",
     ),
 )
 """Forms that messages of many causes have; they come after all others."""

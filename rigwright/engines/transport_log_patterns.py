@@ -6,15 +6,30 @@ resolver, OpenSSL, Ray, requests and huggingface_hub.
 
 from __future__ import annotations
 
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 
 _MODEL_NAME = r"(?:repo|model|files?|url)\w*:? (?:for )?[`'\"]?([\w.-]+/[\w./-]{2,80})"
 
+SHARED_MEMORY = Cause(
+    "nccl-shared-memory",
+    r"Error while creating shared memory segment|NCCL WARN "
+    r".{0,200}(?:shm_open|/dev/shm)|(?:/dev/shm|/psm_|sem_\w+|[Ss]hared "
+    r"memory).{0,160}(?:No space left|Errno 28)|No space left on device.{0,100}(?:/dev/shm|psm_|shm)|unable to "
+    r"(?:allocate "
+    r"shared memory|mmap \d+ bytes from file <.{0,40}torch)|insufficient shared memory "
+    r"\(shm\)"
+    r"|/dev/shm.{0,60}(?:too small|is full|insufficient)",
+    "the memory that processes share (/dev/shm) is full: enlarge it (`--shm-size=8g` or `--ipc=host` of a container, "
+    "an "
+    "emptyDir of medium Memory in Kubernetes)",
+)
+
 TRANSPORT = (
     Cause(
-        "nccl-shared-memory",
-        r"Error while creating shared memory segment|NCCL WARN .{0,200}shm_open|NCCL WARN .{0,200}/dev/shm",
-        "NCCL finds no free shared memory: enlarge /dev/shm (`--ipc=host` or `--shm-size` of a container)",
+        "address-family",
+        r"errno: 97 - Address family not supported",
+        "the host has no IPv6, and the connection is tried by IPv4",
+        harmless=True,
     ),
     Cause(
         "nccl-same-card",
@@ -24,7 +39,7 @@ TRANSPORT = (
     Cause(
         "nccl-interface",
         r"no socket interface found|NCCL WARN .{0,200}(?:No interface|interface .{0,60}not found)"
-        r"|NCCL_SOCKET_IFNAME|makeDeviceForHostname|GLOO_SOCKET_IFNAME",
+        r"|NCCL_SOCKET_IFNAME(?!=| set by)|makeDeviceForHostname|GLOO_SOCKET_IFNAME(?!=| set by)",
         "no network interface for the processes' traffic: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the one "
         "that reaches the other hosts",
     ),
@@ -49,7 +64,8 @@ TRANSPORT = (
     ),
     Cause(
         "rendezvous",
-        r"DistNetworkError|DistStoreError|client socket has (?:timed out|failed to connect)|TCPStore.{0,200}"
+        r"Dist(?:Network|Store)Error(?!.{0,300}(?:EADDRINUSE|in use|failed to listen))|client socket has (?:timed "
+        r"out|failed to connect)|TCPStore.{0,200}"
         r"(?:timed? ?out|failed|Broken pipe|refused)|[Rr]endezvous.{0,100}(?:timed? ?out|failed)",
         "the processes do not find each other at start: check master address and port, that all ranks run, and the "
         "firewall",
@@ -57,7 +73,8 @@ TRANSPORT = (
     ),
     Cause(
         "ray",
-        r"Ray workers have not started|number of required GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
+        r"Ray workers have not started|Current node has no GPU available|Placement group timed out|number of required "
+        r"GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
         r"|The current node has not been updated"
         r"|No available node types can fulfill|Ray is not initialized|not included in a placement group"
         r"|Cannot provide a placement group|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
@@ -94,11 +111,19 @@ TRANSPORT = (
     ),
     Cause(
         "hub-download",
-        r"ConsistencyError|Consistency check failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
-        r"|Max retries exceeded with url|hf_transfer|CAS service error|common_download_file\w*: .{0,100}failed"
+        r"ConsistencyError|HfHubHTTPError|\b50[0234] Server Error|Consistency check "
+        r"failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
+        r"|Max retries exceeded with url|hf_transfer.{0,60}(?:[Ee]rror|[Ff]ail)|CAS service "
+        r"error|common_download_file\w*: .{0,100}failed"
         r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
         r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
         "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",
         names=_MODEL_NAME,
+    ),
+    Cause(
+        "nccl-warning",
+        r"NCCL WARN ",
+        f"{UNKNOWN}NCCL reports a fault of the cards, their links or the network: its line has the step",
+        broad=True,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,9 +14,11 @@ from pydantic import Field
 
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
+from rigwright.engines.log import UNKNOWN as UNKNOWN_CAUSE
 from rigwright.nvidia.cards.health import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
+from rigwright.operate.failing_part import failing_part
 from rigwright.operate.health import Health
 from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
 from rigwright.operate.together import beside, of_all
@@ -36,6 +39,7 @@ EXCEPTION = 68
 UNKNOWN = 25
 """Weight of another error of no known cause."""
 LATE = 200  # lines before the end of a log in which a cause is likely to be why it ends: vLLM repeats a traceback
+RESET = 154  # the Xid of a recovery action that another error makes necessary
 AGAIN = 3  # Xids of one code and card since boot from which a program's mistake is no longer the likeliest
 # What the kernel says when there is no memory left, of a whole machine or of a unit (mm/oom_kill.c).
 KILLED = re.compile(r"(?:Memory cgroup out of memory|Out of memory): Killed process [0-9]+ \(([^)]{1,32})\)")
@@ -98,7 +102,7 @@ def of_log(lines: Sequence[str], causes: Sequence[Cause], where: str, again: Com
             continue
         line = filled[numbers[-1]]
         weight = _weight(cause, line) + (10 if numbers[-1] >= len(filled) - LATE and not cause.general else 0)
-        yield _diagnosis(cause, line, where, weight, again, len(numbers))
+        yield _of_part(_diagnosis(cause, line, where, weight, again, len(numbers)), filled, numbers[-1])
 
 
 def _weight(cause: Cause, line: str) -> int:
@@ -112,6 +116,13 @@ def _weight(cause: Cause, line: str) -> int:
 def _meaning(cause: Cause, line: str) -> str:
     name = printable(" ".join(cause.name_in(line).split()))
     return f"{cause.means} (here: {name})" if name else cause.means
+
+
+def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
+    """With the part of the engine that failed, where the cause itself is unknown or a fault of the engine's code."""
+    part = failing_part(lines, number) if one.id == "shapes" or one.means.startswith(UNKNOWN_CAUSE) else ""
+    means = f"{one.means}; the failing code is that of {part}: a trial without it shows whether it is the cause"
+    return replace(one, means=means) if part else one
 
 
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
@@ -132,9 +143,10 @@ def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again:
         if cause:
             yield _diagnosis(cause, message, where, _weight(cause, message), again)
             return
-    means = "cause unknown; this is the last error of the log"
+    means = f"{UNKNOWN_CAUSE}this is the last error of the log"
     weight = EXCEPTION if is_exception(lines[number]) else UNKNOWN
-    yield Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
+    one = Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
+    yield _of_part(one, lines, number)
 
 
 def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Diagnosis]:
@@ -146,7 +158,7 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
         at = line.find("NVRM: Xid")
         found = XID.match(line[at:]) if at >= 0 else None
         if found:
-            if not (int(found[2]) == 154 and RECOVERED.search(found[3])):
+            if not (int(found[2]) == RESET and RECOVERED.search(found[3])):
                 counted.setdefault((found[1].lower(), int(found[2])), []).append(line)
         elif out := KILLED.search(line):
             killed.setdefault(out[1], []).append(line)
@@ -182,7 +194,8 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
         means += "; a program's mistake" + (
             f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
         )
-    weight = {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
+    # the driver asks for a reset as a consequence of another error of the card
+    weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
 
 

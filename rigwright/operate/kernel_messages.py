@@ -31,7 +31,8 @@ CAUSES = (
     ),
     Cause(
         "card-off-the-bus",
-        r"[Ff]allen off the bus|GPU is probably on fire|Unable to change power state from \w+ to D0, "
+        r"[Ff]allen off the bus|NV_ERR_GPU_IS_LOST|GPU lost from the bus|gpuHandleSanityCheckRegReadError|pciehp: "
+        r"Slot\S* Link Down|GPU is probably on fire|Unable to change power state from \w+ to D0, "
         r"device inaccessible",
         "a card no longer answers on the PCI bus: power the machine off and on; then check seat, "
         "riser and power cables",
@@ -57,7 +58,9 @@ CAUSES = (
     Cause(
         "card-does-not-start",
         r"RmInitAdapter failed|rm_init_adapter failed",
-        "the driver cannot start a card: reboot; if it comes back, check its power cables and seat, then its driver",
+        "the driver cannot start a card: reboot; if it comes back: Above 4G Decoding and Resizable BAR in the BIOS "
+        "setup, the "
+        "open kernel module for new cards, then power cables, seat and another driver",
         check="N02,N09",
     ),
     Cause(
@@ -78,8 +81,34 @@ CAUSES = (
         check="N01",
     ),
     Cause(
+        "gsp-hung",
+        r"(?:GSP RM|LibOS) heartbeat timed out|[Hh]eartbeat timed out|_kgspRpcRecvPoll: .{0,120}(?:[Tt]ime-?d? "
+        r"?out|unresponsive)"
+        r"|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed ?out)|rpcRmApi\w+: .{0,80}GSP-RM (?:failed|is not)"
+        r"|_kgspRpcGspEventFecsError|GSP (?:crashed|task|is not responding)",
+        "the card's GSP firmware does not answer: reboot (power off and on if that does not help); if "
+        "it "
+        "comes back under load, use another driver version, and lower the card's power limit or clocks",
+    ),
+    Cause(
+        "card-locked",
+        r"GPU is probably locked|krcWatchdog\w*: .{0,80}(?:locked|[Tt]imeout)|RC watchdog",
+        "the card no longer processes a program's work: end the program, else reboot; if it comes back under load, "
+        "use another "
+        "driver version and lower the power limit or clocks",
+    ),
+    Cause(
+        "driver-memory",
+        r"NV_ERR_NO_MEMORY|NVRM: .{0,120}(?:Out of memory|out of memory|failed to allocate (?:vmap|page))",
+        "the driver found no memory for an allocation: where cards share the host's memory, leave more of it free "
+        "(lower gpu_memory_utilization or the context, end other programs); a single such line that the engine "
+        "survives "
+        "does no harm",
+    ),
+    Cause(
         "gsp-firmware",
-        r"WPR2|_kgsp\w+: .{0,80}(timed out|failed)|GSP RM heartbeat timed out|Failed to boot GSP|failed to load "
+        r"WPR2|Cannot initialize GSP firmware|kfsp\w+: .{0,80}(?:[Ff]ail|[Tt]ime)|_kgspBoot\w*|_kgsp\w+: "
+        r".{0,80}(timed out|failed)|Failed to boot GSP|failed to load "
         r"firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
         r"load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
@@ -121,7 +150,8 @@ CAUSES = (
     ),
     Cause(
         "module-no-device",
-        r"could not insert 'nvidia\w*': No such device|NVRM: The NVIDIA probe routine failed|NVRM: None of the "
+        r"could not insert 'nvidia\w*': No such device|NVRM: The NVIDIA probe routine failed|nvidia: probe of \S+ "
+        r"failed|NVRM: None of the "
         r"NVIDIA devices were initialized",
         "the module found no card that it can start: another driver holds it, the card is too old or new for this "
         "driver, or it does not "
@@ -131,7 +161,7 @@ CAUSES = (
     Cause(
         "module-signature",
         r"could not insert 'nvidia\w*': (Key was rejected|Required key|Operation not permitted)|Loading of (unsigned"
-        r"|module with unavailable key)|module verification failed|Key was "
+        r"|module with unavailable key)|Key was "
         r"rejected by service|Required key not available|PKCS#7 signature not signed with a trusted "
         r"key",
         _SECURE_BOOT,
@@ -187,6 +217,34 @@ CAUSES = (
         r"(blk_update_request|critical medium|Buffer I/O) error|I/O error, dev (?!loop)\w+|nvme\w* "
         r".{0,200}(timeout|controller is down)|EXT4-fs error",
         "a disk fails: back up, and look at `smartctl -a`",
+    ),
+    Cause(
+        "page-allocation",
+        r"page allocation failure: order|swiotlb buffer is full",
+        "the kernel found no connected pages of memory: leave more memory free, or drop caches "
+        "(`sysctl vm.drop_caches=1`, vm.min_free_kbytes)",
+    ),
+    Cause(
+        "amd-reset",
+        r"amdgpu.{0,120}(?:GPU reset|ring \S+ timeout|page fault|GPU hang|failed to (?:load|init))|amdgpu: "
+        r".{0,60}fence",
+        "the AMD card hung, was reset or did not start: use another kernel or firmware (linux-firmware), or a build "
+        "for its "
+        "architecture",
+    ),
+    Cause(
+        "uvm-fault",
+        r"nvidia-uvm: .{0,100}(?:[Ff]atal|[Ee]rror|[Ff]ail)|uvm_\w+: .{0,80}(?:fatal|ERROR)",
+        "the module of unified memory met a fatal fault of a card: stop what runs, reload nvidia_uvm or reboot; the "
+        "Xid "
+        "before it has the reason",
+    ),
+    Cause(
+        "no-devices",
+        r"^No devices were found|nvidia-smi: No devices were found",
+        "the driver runs and no card started: the kernel's lines with NVRM have the reason (`journalctl -k --grep "
+        "NVRM`)",
+        check="N01",
     ),
     Cause(
         "kernel-oops",

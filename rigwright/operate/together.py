@@ -29,6 +29,14 @@ def of_all(found: Evidence, again: Callable[..., str]) -> Iterator[Diagnosis]:
         )
         means = "a driver or kernel that is installed is not loaded yet"
         yield Diagnosis("reboot-pending", "", means, evidence, again("deploy", "--reboot"), 93)
+    for name, lines in found.logs.items():
+        # of a file, the cards of its instance are unknown
+        if not found.inventory and any(PROCESSOR in line for line in lines[-LATEST:]):
+            means = (
+                "llama.cpp sees no card and computes on the processor: if that is not meant, its build has no CUDA or "
+                "cannot load CUDA's libraries, no driver answers, or the container has no cards"
+            )
+            yield Diagnosis("on-the-processor", name, means, PROCESSOR, "", 55)
     serving = {one.instance for one in found.healths if one.state not in STANDING}
     lent = {card for name in serving for card in found.cards.get(name, ())}
     for one in found.healths:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rigwright.engines.log import UNKNOWN
+
 OWN = "the operator's own"
 WITHHELD = "withheld"
 # of at most three numbers: an address has four
@@ -201,9 +203,9 @@ def _instance(one: Instance, shipped: Shipped) -> Iterable[str]:
         yield ""
         yield from _measured(one.measured, shipped)
     for symptom in one.symptoms:
-        sign = "harmless" if symptom.harmless else "likely cause"
+        sign = "harmless: " if symptom.harmless else "" if symptom.means.startswith(UNKNOWN) else "likely cause: "
         more = f" ({symptom.check})" if symptom.check in shipped.checks else ""
-        yield f"- log, {int(symptom.times)} times: {sign}: {symptom.means}{more}"
+        yield f"- log, {int(symptom.times)} times: {sign}{symptom.means}{more}"
 
 
 def _measured(run: Measured, shipped: Shipped) -> Iterable[str]:

@@ -20,6 +20,7 @@ from cli.ending import Refused
 from cli.log_file import LAST, read_log
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
+from rigwright.engines.python_log_patterns import FORMS
 from rigwright.operate import kernel_messages
 from rigwright.operate.diagnose import KERNEL, diagnosed
 from rigwright.operate.evidence import Evidence
@@ -31,6 +32,13 @@ KERN = "Nov 20 10:02:11 box1 kernel: "
 LINES = [
     (LLAMA + "CUDA error: out of memory", "vmm-out-of-memory"),
     (CORE + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "an-illegal-memory-access-was-encountered"),
+    (LLAMA + "CUDA error: invalid argument", "launch-sizes"),
+    ("/build/ggml/src/ggml-cuda/fattn.cu:480: fatal error", "ggml-assert"),
+    (KERN + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "gsp-hung"),
+    ("400 Unterminated string starting at", "json-request"),
+    (CORE + "ModuleNotFoundError: No module named 'vllm.transformers_utils.tokenizer'", "module-moved"),
+    ("aa:1:114 [2] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-g to 9637892 bytes, error: No space left on device (28)", "nccl-shared-memory"),
+    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE", "port-taken"),
     (LLAMA + "CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
     (CORE + "RuntimeError: CUDA error: system not yet initialized", "fabric-not-ready"),
     ("Error 803: system has unsupported display driver / cuda driver combination", "driver-mismatch-cuda"),
@@ -49,7 +57,7 @@ LINES = [
     ("ninja: build stopped: subcommand failed.", "extension-build"),
     ("fatal error: Python.h: No such file or directory", "headers-missing"),
     (CORE + "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (3).", "heads-not-divisible"),
-    ("ValueError: The checkpoint you are trying to load has model type `qwen4` but Transformers does not recognize this architecture.", "unknown-model-type"),
+    ("ValueError: The checkpoint you are trying to load has model type `qwen4` but Transformers does not recognize this architecture.", "transformers-older"),
     (CORE + "ValueError: User-specified max_model_len (262144) is greater than the derived max_model_len (131072)", "max-model-len"),
     ("ValueError: The repository contains custom code. Please pass the argument `trust_remote_code=True`", "remote-code"),
     ("OSError: You are trying to access a gated repo. 401 Client Error.", "gated"),
@@ -119,7 +127,16 @@ def test_an_error_of_no_known_cause_is_reported_as_unknown(lines: list[str], evi
     assert "cause unknown" in unknown.means
 
 
-@pytest.mark.parametrize("line", ["INFO error_rate=0 errors: none", "srv  update_slots: all slots are idle", ""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO error_rate=0 errors: none",
+        "srv  update_slots: all slots are idle",
+        "+ vllm serve m --enable-lora --trust-remote-code",
+        "NCCL_SOCKET_IFNAME=eth0 VLLM_HOST_IP=10.0.0.1",
+        "",
+    ],
+)
 def test_a_log_without_an_error_has_no_problem(line: str) -> None:
     assert ids(line) == []
 
@@ -259,6 +276,31 @@ def test_a_cause_shows_the_name_that_its_line_has() -> None:
     lora = CORE + "ValueError: Loading lora /adapters/one failed: No adapter found for /adapters/one"
     (found,) = diagnosed(Evidence("", "", logs={"": [lora]}), {"": causes_for_log([lora])})
     assert found.means.endswith("(here: /adapters/one)")
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/usr/lib/dist-packages/vllm/v1/spec_decode/eagle.py", "drafting"),
+        ("/x/vllm/distributed/kv_transfer/kv_connector/v1/base.py", "KV connector"),
+        ("/x/vllm/model_executor/layers/fused_moe/layer.py", "experts"),
+        ("/x/vllm/v1/engine/core.py", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "error", ["KeyError: 'x'", "x.StrangeError: oh", "RuntimeError: shape mismatch: value tensor of shape [0]"]
+)
+def test_a_fault_of_the_engines_code_shows_the_part_of_its_traceback(path: str, part: str, error: str) -> None:
+    lines = [CORE + f'  File "{path}", line 9, in f', CORE + "    call()", CORE + error]
+    found = diagnosed(Evidence("", "", logs={"": lines}), {"": causes_for_log(lines)})[0]
+    assert ("the failing code" in found.means) is bool(part)
+    assert part in found.means
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[form.id for form in FORMS])
+def test_a_form_of_messages_names_no_cause(form: Cause) -> None:
+    assert form.broad
+    assert form.sentence.startswith("cause unknown")
 
 
 def test_evidence_contains_the_message_of_a_long_line() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rigwright.engines.llama_cpp.option_log_patterns import OPTION_CAUSES
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 
 MARKER = (
     r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv +\w|^slot +\w|(?:^|\s)\d+\.\d+\.\d+\.\d+ "
-    r"[IWED] |\bcommon_(?:init|params|fit)"
+    r"[IWED] |\bcommon_(?:init|params|fit)|\"error\": ?\{\s*\"code\": ?\d"
 )
 """What only a log of llama.cpp contains: its functions' prefixes and its own time stamps."""
 
@@ -18,6 +18,13 @@ _DAMAGED = "the model's file is damaged or incomplete"
 
 CAUSES = (
     Cause("cudamalloc-failed-out-of-memory", r"cudaMalloc failed: out of memory", _LOWER_CONTEXT),
+    Cause(
+        "vmm-unsupported",
+        r"CUDA error: operation not supported",
+        "CUDA's management of virtual memory does not work here (vGPU, MIG, WSL and some containers): use a build with "
+        "GGML_CUDA_NO_VMM",
+        context=r"cuMem(?:Create|Map|AddressReserve|SetAccess)",
+    ),
     Cause("vmm-out-of-memory", r"CUDA error: out of memory|cuMemCreate|cuMemAddressReserve", _LOWER_CONTEXT),
     Cause(
         "failed-to-allocate-buffer-for-kv-cache",
@@ -87,7 +94,8 @@ CAUSES = (
     ),
     Cause(
         "missing-tensor",
-        r"missing tensor '|wrong number of tensors|tensor '.{0,200}' (has wrong shape|not found)|done_getting_tensors"
+        r"missing tensor '|hyperparameters: invalid n_\w+|wrong number of tensors|tensor '.{0,200}' (has wrong "
+        r"shape|not found)|done_getting_tensors"
         r"|duplicated tensor"
         r"|check_tensor_dims|tensor .{0,80}has offset",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
@@ -96,7 +104,7 @@ CAUSES = (
     Cause(
         "missing-key",
         r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading "
-        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)|invalid n_\w+",
+        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)",
         "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
         names=r"in model: (\S{1,80})",
     ),
@@ -125,7 +133,7 @@ CAUSES = (
     ),
     Cause(
         "error-invalid-argument",
-        r"error: (invalid|unknown) argument:?|unrecognized (argument|option)",
+        r"(?<!CUDA )(?<!HIP )error: (invalid|unknown) argument:?|unrecognized (argument|option)",
         "this llama-server has no such option, as of another version or misspelt: remove or rename it",
         names=r"argument:? \"?(-[\w-]{1,60})",
     ),
@@ -174,9 +182,19 @@ CAUSES = (
         "is free, it is a fault of this build: use another",
     ),
     Cause(
+        "projector-untyped",
+        r"unknown projector type: *(?:\(null\)|''|\"\")?\s*$|missing projector "
+        r"type|projector_type.{0,40}(?:missing|not "
+        r"found)|legacy .{0,20}(?:clip|mmproj)",
+        "the projector (mmproj) names no type, as of an old conversion: use one that is converted for current "
+        "llama.cpp, or "
+        "start without mmproj",
+    ),
+    Cause(
         "projector",
-        r"unknown projector type",
-        "this llama.cpp is older than the model's projector (mmproj): use a newer engine, or start without mmproj",
+        r"unknown projector type|unsupported projector",
+        "this llama.cpp does not know the type of the model's projector (mmproj): use a newer engine, or start without "
+        "mmproj",
         names=r"projector type: (\S{1,60})",
     ),
     Cause(
@@ -197,12 +215,18 @@ CAUSES = (
     ),
     Cause(
         "ggml-assert",
-        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b",
-        "llama.cpp stopped at its own assertion, a fault of this build or options that it does not support together: "
-        "use "
-        "another build, then drop the newest options (drafting, split_mode, KV cache types) one by one",
+        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b|\.(?:cu|cuh|cpp|c|m|h):\d+: fatal error\s*$",
+        f"{UNKNOWN}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
+        f"options: "
+        "search for the line",
         broad=True,
         names=r"GGML_ASSERT\((.{1,80}?)\) failed",
+    ),
+    Cause(
+        "backend-entry",
+        r"failed to find ggml_backend_init in",
+        "the library of the backend is of an older form, and is loaded all the same",
+        harmless=True,
     ),
     Cause(
         "pinned-host-memory",

@@ -5,8 +5,8 @@ Sources: LLAMA_LOG_ERROR, GGML_ABORT, GGML_ASSERT and the exceptions of llama.cp
 
 from __future__ import annotations
 
+from rigwright.engines.card_log_patterns import DRAFTING
 from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import DRAFTING
 
 _ASSERTION = r"GGML_ASSERT\((.{1,80}?)\) failed|GGML_ABORT\(\"?(.{1,80}?)\"?\)"
 _TURN_OFF_DRAFTING = "turn drafting off (no draft model, no --spec-type), or use another build"
@@ -80,7 +80,8 @@ OPTIONS = (
 DRAFT = (
     Cause(
         "draft-model",
-        r"failed to (?:load|create) (?:the )?(?:draft|MTP) (?:model|context)|draft model.{0,200}(?:is not compatible"
+        r"failed to (?:load|create|initialize) (?:the )?(?:draft|MTP|speculative) (?:model|context)|draft "
+        r"model.{0,200}(?:is not compatible"
         r"|incompatible"
         r"|must match|is not eagle3)|draft vocab .{0,100}(?:must|match)|speculative decoding .{0,200}not supported"
         r"|DFlash: |DSpark "
@@ -107,12 +108,22 @@ DRAFT = (
         names=_ASSERTION,
     ),
     Cause(
+        "grammar-start",
+        r"Failed to initialize samplers|error initializing grammar sampler|common_sampler_init: .{0,80}grammar",
+        "the grammar or JSON schema of a request cannot start: it refuses the text that stands before the answer (an "
+        "assistant message to continue, the template's thinking block), or is invalid: send no such message together "
+        "with "
+        "a schema, turn thinking off, use a newer build, else simplify the schema",
+        request=True,
+    ),
+    Cause(
         "sampler-assertion",
         r"llama-sampl\w+\.cpp:\d+: .{0,80}[Aa]ssert|Unexpected empty grammar stack|llama_grammar_(?:accept|reject"
         r"|init)\w*: .{0,80}"
         r"(?:assert|fail)",
-        "an assertion of the sampler failed, a fault of this build with drafting or a grammar: use a release build "
-        f"(NDEBUG) or a newer one; for drafting: {_TURN_OFF_DRAFTING}",
+        "the grammar (of a schema or tools) or the sampler rejects a token that the model or its draft wrote, a fault "
+        "of "
+        f"this build: use a newer build; {_TURN_OFF_DRAFTING}; else send the request without a schema",
         names=r"Assertion [`'](.{1,80}?)['`] failed",
     ),
 )
@@ -153,6 +164,36 @@ ASSERTIONS = (
         names=r"operation \((\w{1,40})\)|tensor \((\S{1,60})\)|(ggml_\w{3,60}):",
     ),
     Cause(
+        "model-limits",
+        r"GGML_ASSERT\(.{0,60}LLAMA_MAX_|GGML_ASSERT\(.{0,40}n_(?:expert|layer)\w* <=",
+        "the model is larger than this build's tables allow: use a newer build",
+        names=_ASSERTION,
+    ),
+    Cause(
+        "no-candidate-token",
+        r"GGML_ASSERT\((?:cur_p->size > 0|!?cur_p|cur_p->selected|smpl)",
+        "the sampler had no token to choose from: the model computed invalid numbers (a damaged file, a kernel's "
+        "fault on this "
+        "card or a KV cache type), or sampling options exclude all tokens: use another build or backend, an f16 KV "
+        "cache, "
+        "default sampling",
+        names=_ASSERTION,
+    ),
+    Cause(
+        "media-in-prompt",
+        r"GGML_ASSERT\(.{0,40}has_mtmd",
+        "a prompt with pictures or sound meets a feature that works on text only (context shift, reuse of the cache, "
+        "drafting): turn that off, or use a newer build",
+    ),
+    Cause(
+        "sequence-assertion",
+        r"GGML_ASSERT\(.{0,60}seq_(?:id|pos|tokens)|GGML_ASSERT\(.{0,30}n_seq",
+        "requests in parallel meet a model's memory that does not take them (recurrent layers, unified KV cache), a "
+        "fault of "
+        "this build: use one slot (-np 1), leave --kv-unified and drafting out, or use a newer build",
+        names=_ASSERTION,
+    ),
+    Cause(
         "shape-assertion",
         r"GGML_ASSERT\((?:ggml_can_(?:repeat|mul_mat)|ggml_are_same_shape|ggml_nelements|\w+->ne\[|ggml_is_contiguous)",
         "tensors of the graph have shapes that do not fit, since the file (or draft model, adapter, projector) does "
@@ -173,7 +214,8 @@ ASSERTIONS = (
 REQUESTS = (
     Cause(
         "context-shift",
-        r"exceeds? the available context size|[Cc]ontext size has been exceeded|input is too large to process|KV "
+        r"exceeds? the available context size|[Pp]rompt is too (?:big|large)|[Cc]ontext size has been exceeded|input "
+        r"is too large to process|KV "
         r"cache is full"
         r"|failed to find (?:free space in the KV cache|a memory slot)|prompt is too long|the request exceeds",
         "a request is longer than the context: raise the context (it is divided among parallel requests), or shorten "
@@ -184,7 +226,8 @@ REQUESTS = (
     ),
     Cause(
         "template",
-        r"Unable to generate parser for this template|System message must be at the beginning"
+        r"Unable to generate parser for this template|Value is not callable|Expected value expression| at row \d+, "
+        r"column \d+|System message must be at the beginning"
         r"|[Jj]inja.{0,200}(?:[Ee]rror|exception)"
         r"|failed to (?:apply|parse|initialize) .{0,20}(?:chat )?template|chat template parsing error|template is "
         r"not supported"
@@ -221,7 +264,9 @@ REQUESTS = (
         r"schema|llg (?:error|tokenizer)|Cannot use both json_schema and grammar|Cannot (?:specify|use custom) "
         r"grammar|Invalid regex "
         r"pattern|no triggers set for lazy grammar|llguidance is not enabled",
-        "the grammar or JSON schema of a request cannot be used: simplify it, or send it without tools",
+        "the grammar or JSON schema of a request (or of its tools) cannot be used by this build: simplify it, send it "
+        "without "
+        "schema or tools, or use a newer build",
         request=True,
         names=r"(?:failed:|error:|grammar:|pattern) ([^\"]{3,80})",
     ),
@@ -251,6 +296,13 @@ REQUESTS = (
         "the endpoint is off: start llama-server with the option that the line names",
         request=True,
         names=r"`(--[\w-]{2,40})",
+    ),
+    Cause(
+        "client-model",
+        r"\"code\": ?404,\"message\": ?\"model|\bmodel '[^']{0,100}' not found|model name=\S+ is not found",
+        "a client asks for a model name that this llama-server does not have: use one of /v1/models",
+        request=True,
+        names=r"model '([^']{1,80})'",
     ),
     Cause(
         "client-key",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from rigwright.engines.card_log_patterns import DRAFTING_FAULT
 from rigwright.engines.log import Cause
-from rigwright.engines.log_patterns import COMMON_CAUSES, DRAFTING_FAULT
+from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
 MARKER = (
-    r"\((?:APIServer|EngineCore|Engine_?\w*|Worker)[^()]{0,30} ?pid=\d+\)|\bvllm\b|\bvLLM\b"
+    r"\"type\": "
+    r"?\"(?:BadRequest|InternalServer|NotFound)Error\"|\((?:APIServer|EngineCore|Engine_?\w*|Worker)[^()]{0,30} "
+    r"?pid=\d+\)|\bvllm\b|\bvLLM\b"
     r"|\[(?:core|launcher|loggers|gpu_model_runner|gpu_worker|api_server|multiproc_executor"
     r"|async_llm|shm_broadcast|pynccl|envs"
     r"|kv_cache_utils|fa_utils|config|model|utils)\.py:\d+\]"
@@ -35,6 +38,13 @@ CAUSES = (
         "traceback-frame",
         r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d+",
         "a frame of a traceback: its last line has the error",
+        harmless=True,
+        plain=True,
+    ),
+    Cause(
+        "fallback",
+        r"^[^\n]{0,80}\b(?:WARNING|INFO)\b.{0,300}(?:[Ff]alling back to|will be disabled)",
+        "vLLM uses another part in place of one that does not fit",
         harmless=True,
         plain=True,
     ),
@@ -107,7 +117,7 @@ CAUSES = (
         r"module '?cutlass[\w.]*'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
         r"|dsl)\S* "
         r".{0,60}(?:[Ee]rror|attribute)|No module named 'cutlass",
-        "nvidia-cutlass-dsl is of another version than the engine expects: redeploy the locked environment",
+        "nvidia-cutlass-dsl is of another version than the engine expects: install the version that it pins",
     ),
     Cause(
         "heads-not-divisible",
@@ -186,27 +196,66 @@ CAUSES = (
         'cards below compute capability 8.0 do not support it: use dtype = "half"',
     ),
     Cause(
+        "fp8-card",
+        r"fp8e4nv not supported|fp8e4nv.{0,40}(?:not supported|supported only)|type fp8e4\w* not supported"
+        r"|(?:FP8|fp8).{0,80}(?:requires?|only supported|needs?).{0,60}(?:capability|Ada|Hopper|SM ?89|8\.9|H100)",
+        "the card has no FP8 of this kind (cards below compute capability 8.9), which the KV cache or the weights ask "
+        "for: "
+        'set kv_cache_dtype = "auto" if it is fp8, else serve the model in another quantisation',
+    ),
+    Cause(
         "quantization-capability",
         r"quantization method .{0,200} is not supported for the current GPU|Minimum capability: \d+\. "
-        r"Current capability|fp8e4nv not supported in this architecture|Marlin W4A8-FP8 only support|FP8 "
-        r".{0,60}requires "
-        r".{0,40}capability",
+        r"Current capability|Marlin W4A8-FP8 only support|FP8 .{0,60}requires .{0,40}capability",
         "these cards do not support the model's quantisation: serve another variant",
+        names=r"method:? '?(\w{2,40})",
+    ),
+    Cause(
+        "attention-reasons",
+        r"^\W{0,8}(?:Reasons: \{)?\W{0,4}[A-Z][A-Z0-9_]{4,40}: \[[a-zA-Z]",
+        "the reasons of each attention backend",
+        harmless=True,
+        plain=True,
     ),
     Cause(
         "no-attention-backend",
-        r"No valid attention backend|Cannot use .{0,60} backend|[Ss]elected backend .{0,200} is not valid for this "
-        r"configuration|No "
-        r"suitable attention backend|Invalid attention backend|[Aa]ttention backend .{0,80}(?:has been removed|not "
-        r"supported"
-        r"|does not support|is not)|Backend \S{1,40} is not supported for|(?:FlashAttention|Flash attention"
-        r"|FlashInfer|FlashMLA"
-        r"|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim"
-        r"|size))(?!.{0,60}kv.?cache).{0,100}"
-        r"(?:not support|n't support|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
-        "no attention backend, or not the selected one, supports this head size, data type, option and card: remove "
-        "attention_backend, or select another; the line has the reasons",
-        names=r"[Bb]ackend'? (?:AttentionBackendEnum\.)?'?(\w{3,40})|(Flash\w{3,20})",
+        r"No valid attention backend|No suitable attention backend",
+        "no attention backend of this build can serve this model with these options on this card: the reasons stand "
+        "in the "
+        "line or after it; remove options that all of them name (kv_cache_dtype, block_size, attention_backend); where "
+        "they name sparse, MLA or the compute capability, only another card, a build with a backend for it, or another "
+        "model helps",
+        names=r"(head_size=\d+, ?dtype=[\w.]+(?:, ?kv_cache_dtype=\w+)?)|(head_size=\d+)",
+    ),
+    Cause(
+        "block-sizes",
+        r"No common block size for|block[_ ]size.{0,80}(?:not supported by|is not supported|must be (?:a )?(?:multiple|"
+        r"divisible))|[Ii]nvalid block[_ ]size",
+        "the attention backends of the model's layers have no block size in common: remove block_size, "
+        "attention_backend "
+        "and kv_cache_dtype, else this version has no complete code for the model: use one that has",
+        names=r"block[ _]size (?:for )?(\d+)",
+    ),
+    Cause(
+        "selected-attention-backend",
+        r"[Ss]elected backend .{0,200} is not valid for this configuration|Invalid attention backend|[Uu]nknown "
+        r"attention "
+        r"backend|Cannot use .{0,60} backend|[Aa]ttention backend .{0,80}(?:has been removed|not supported|does not "
+        r"support|is not)|Backend \S{1,40} is not supported "
+        r"for|VLLM_ATTENTION_BACKEND.{0,60}(?:not|invalid|[Ii]nvalid)",
+        "the selected attention backend does not exist in this version or does not support this model, card or option: "
+        "remove attention_backend, or select another; the line has the reasons",
+        names=r"[Bb]ackend'?:? (?:AttentionBackendEnum\.)?'?([A-Z]\w{2,40})",
+    ),
+    Cause(
+        "attention-limits",
+        r"flash attention build does not support|Unsupported FA version|(?:FlashAttention|Flash "
+        r"attention|FlashInfer|FlashMLA|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention"
+        r"|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size))(?!.{0,60}kv.?cache).{0,100}(?:not support|n't support"
+        r"|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
+        "the attention kernels in use do not support this head size, data type, option or card: try another "
+        "attention_backend; where none does, another card or build is needed",
+        names=r"(Flash\w{3,20}|head[_ ]\w+[ =:]+\d+)",
     ),
     Cause(
         "invalid-literal-for-int-with-base-10-gpu",
@@ -217,10 +266,9 @@ CAUSES = (
         "nccl-error",
         r"NCCL error: |ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage|unhandled (?:cuda"
         r"|system) "
-        r"error|NCCL WARN Cuda failure|peer access is not supported",
-        'the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container also needs `--ipc=host`; '
-        "NCCL_DEBUG=INFO "
-        "shows the step",
+        r"error|NCCL WARN Cuda failure(?!.{0,30}(?:out of memory|invalid device))|peer access is not supported",
+        'NCCL failed, most often since the cards cannot reach each other: set NCCL_P2P_DISABLE to "1"; a container '
+        "also needs `--ipc=host`; NCCL_DEBUG=INFO shows the step",
     ),
     Cause(
         "worker-died",
@@ -250,8 +298,9 @@ CAUSES = (
         r"|failed)|AsyncLLM output_handler failed|engine is dead|Engine process .{0,40}(died|failed)|Exception "
         r"occurred while "
         r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
-        r"",
-        "the engine's core process ended: its own error stands above in the log",
+        r"|raise self\._format_exception\(|RuntimeError: "
+        r"cancelled\s*$|engine_core\.get_output_async\(|engine_dead|Engine loop (?:is not|has)",
+        "the engine's core process ended: the first error of EngineCore or of a Worker above in the log is the cause",
         general=True,
     ),
     Cause(
@@ -283,8 +332,7 @@ CAUSES = (
     ),
     Cause(
         "tokenizer",
-        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist|has no attribute "
-        r"all_special_tokens"
+        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist"
         r"|(?:tiktoken\.model|tokenizer\.\w+) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) "
         r"loaded|data did "
         r"not match any variant of untagged enum|PyPreTokenizerTypeWrapper|Unsupported tokenizer|TokenizersBackend",
@@ -306,6 +354,9 @@ CAUSES = (
         "tool-parser",
         r"invalid tool call parser|invalid reasoning parser|[Tt]ool choice requires --enable-auto-tool-choice"
         r"|(?:[Tt]ool|[Rr]easoning)?_?\w* ?[Pp]arser:? ?'.{0,60}'? ?.{0,20}(?:not found|not been registered)"
+        r"|[Tt]ool (?:call )?parser .{0,40}(?:unknown|not registered|does not exist)|KeyError: "
+        r".{0,40}(?:tool|reasoning) "
+        r"parser"
         r"|enable-auto-tool-choice requires|reasoning_parser_name=",
         "tool calls need enable_auto_tool_choice and a tool_call_parser, and both parsers a name that this version "
         "has: the line lists them",

@@ -57,10 +57,14 @@ MEMORY = (
     ),
     Cause(
         "pinned-memory",
-        r"UVA is not available|cudaHostRegister failed|cudaHostAlloc.{0,60}failed|[Cc]annot pin memory"
+        r"UVA is not available|OS call failed or operation not supported on this OS|CUDA_ERROR_OPERATING_SYSTEM"
+        r"|cudaErrorOperatingSystem|cudaHostRegister failed|cudaHostAlloc.{0,60}failed|[Cc]annot pin memory"
         r"|[Pp]in_memory.{0,60}fail",
-        "host memory cannot be pinned: in WSL set VLLM_WSL2_ENABLE_PIN_MEMORY=1 (or VLLM_USE_V2_MODEL_RUNNER=0), "
-        "elsewhere raise the limit of locked memory (ulimit -l)",
+        "the system refuses to pin host memory: raise the limit of locked memory (ulimit -l, `--ulimit memlock=-1` of "
+        "a "
+        "container) and leave RAM free; in WSL set VLLM_WSL2_ENABLE_PIN_MEMORY=1 (or VLLM_USE_V2_MODEL_RUNNER=0); "
+        "while "
+        "serving, another attention_backend or fewer requests at once may avoid it",
     ),
     Cause(
         "encoder-budget",
@@ -96,7 +100,9 @@ PARALLEL = (
         "data-parallel",
         r"data[_ ]parallel\w*.{0,120}(?:must|only|can't|cannot|not )|DP Coordinator process failed|DP master node"
         r"|Configuration mismatch detected for engine|external_lb|hybrid_lb",
-        "the data-parallel options do not fit each other, or differ between the processes: make them alike on all",
+        "the data-parallel options do not fit each other, the model or another option, or differ between the "
+        "processes: the "
+        "line has which",
     ),
     Cause(
         "engine-start-timeout",
@@ -107,19 +113,30 @@ PARALLEL = (
     ),
     Cause(
         "host-address",
-        r"VLLM_HOST_IP|VLLM_LOOPBACK_IP|should have a unique IP|VLLM_PORT '.{0,100}' appears to be a URI",
+        r"VLLM_HOST_IP(?!=)|VLLM_LOOPBACK_IP(?!=)|should have a unique IP|VLLM_PORT '.{0,100}' appears to be a URI",
         "vLLM chose a wrong address or port of the host: set VLLM_HOST_IP (and on Kubernetes name the service other "
         "than `vllm`, which sets VLLM_PORT)",
+    ),
+    Cause(
+        "kv-connector-model",
+        r"[Ee]xternal KV connector|KV connector.{0,80}(?:hybrid|mamba|Mamba|HMA|not verified|not support|n't support)"
+        r"|(?:hybrid|[Mm]amba|HMA).{0,80}KV connector|Connector \S{1,60} does not support|connector.{0,60}does not "
+        r"support HMA",
+        "the KV connector (kv_transfer_config: LMCache, NIXL, Mooncake, offloading) does not work with this kind of "
+        "model "
+        "(hybrid, Mamba layers) in this version: remove it, or use a version that supports the two together",
+        names=r"Connector '?(\w{1,60})'?|(\w{2,60}Connector)",
     ),
     Cause(
         "kv-connector",
         r"(?:NIXL|[Nn]ixl|LMCache|[Mm]ooncake|MoRIIO|FlexKV|KVTransferConfig|kv_connector|kv_role|ec_connector"
         r"|[Kk]v_transfer)"
         r".{0,200}(?:not (?:available|installed|registered|support)|fail|error|mismatch|must|specify|only|invalid"
-        r"|set to)",
-        "the transfer of KV caches (kv_transfer_config) does not work: its library is missing or its options differ "
-        "between the engines",
-        names=r"Connector '?(\w{1,60})'?|(NIXL|LMCache|Mooncake|MoRIIO|FlexKV)",
+        r"|set to)|Unsupported connector type|[Kk][Vv] ?[Cc]onnector .{0,100}(?:not found|unknown|failed)",
+        "the transfer of KV caches (kv_transfer_config) does not work: its library is missing or of another version, "
+        "or "
+        "its options differ between the engines; the line has which",
+        names=r"Connector '?(\w{1,60})'?|(\w{2,60}Connector)|(NIXL|LMCache|Mooncake|MoRIIO|FlexKV)|type: (\w{2,60})",
     ),
     Cause(
         "hybrid-kv-cache",
@@ -133,7 +150,8 @@ PARALLEL = (
     ),
     Cause(
         "mamba-cache",
-        r"mamba[_-](?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache align "
+        r"[Mm]amba(?: |_|-)(?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache "
+        r"align "
         r"mode"
         r"|Mamba cache .{0,120}(?:must|not|n't|only|requires)|DS conv state layout|hash_block_size|GDN only supports"
         r"|Mamba only supports decode-only|does not support 'all' prefix caching",
@@ -158,7 +176,8 @@ DRAFT = (
     ),
     Cause(
         "draft-interface",
-        r"does not support EAGLE3|Unsupported speculative method|is only supported for .{0,80} models\. Got|Expected "
+        r"does not support EAGLE3|Unsupported speculative method|Unknown speculative (?:decoding )?method|is only "
+        r"supported for .{0,80} models\. Got|Expected "
         r"model "
         r"instance for EAGLE3|Target model does not have|non-causal support, which is required for DFlash",
         "the method of speculative_config does not work with this model: use the method that the model's page names, "
@@ -201,7 +220,8 @@ QUANTISATION = (
     ),
     Cause(
         "quantisation-unknown",
-        r"Unknown quantization method|[Qq]uantization method .{0,120}(?:does not match|is deprecated|not supported)"
+        r"Unknown quantization method|in the model's quantization config|[Qq]uantization method .{0,120}(?:does not "
+        r"match|is deprecated|not supported)"
         r"|Cannot find the config file for|quantization is currently not supported|Unsupported quantization config"
         r"|Setting "
         r"`quantization_config`|conflicts with quantization_config|No quark compatible scheme|No compressed-tensors "
@@ -225,7 +245,7 @@ QUANTISATION = (
         "kv-cache-type",
         r"(?:kv[_ -]?cache|KV cache|kv_cache_dtype).{0,100}(?:fp8|nvfp4|int8|dtype|quantiz).{0,100}(?:not|n't|only"
         r"|[Uu]nsupport"
-        r"|Invalid)|(?:fp8|FP8|nvfp4|NVFP4|fp8_e5m2|quantized) (?:KV|kv)[- _]?cache.{0,60}(?:not|n't|[Uu]nsupport"
+        r"|Invalid)|(?:fp8\w*|FP8|nvfp4|NVFP4|quantized) (?:KV|kv)[- _]?cache.{0,60}(?:not|n't|[Uu]nsupport"
         r"|requires)"
         r"|does not support fp8 kv|TurboQuant KV cache|Chunked-prefill and prefix-cache on the CPU|kv_cache_dtype "
         r"not supported",
@@ -238,16 +258,34 @@ QUANTISATION = (
 ADAPTERS = (
     Cause("lora-rank", r"LoRA rank \d+ is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"),
     Cause(
-        "lora",
-        r"LoRA is not enabled|No free adapter slots|Number of requested LoRAs|max_cpu_loras|[Nn]o adapter found for"
-        r"|does not support LoRA|unsupported LoRA weight|No free lora slots|LoRA .{0,100}not (?:yet )?support|No "
-        r"supported LoRA modules|expected target modules"
-        r"|unexpected modules? in .{0,60}[Ll]o[Rr][Aa]|embedding LoRA size|Loading lora .{0,80}failed"
-        r"|get_expert_mapping",
-        "the LoRA adapter does not fit the model or the options: set enable_lora, max_loras and max_lora_rank, and "
-        "check "
-        "the adapter's target modules",
-        names=r"adapter found for (\S{1,80})|oading lora (\S{1,80})",
+        "lora-model",
+        r"does not support LoRA|LoRA .{0,100}not (?:yet )?support|No supported LoRA "
+        r"modules|get_expert_mapping|supported_"
+        r"lora_modules|LoRA is not supported|SupportsLoRA",
+        "this version's code of the model (or an option, as its quantisation) has no LoRA: use a version that has, or "
+        "merge the adapter into the weights",
+        names=r"(\w+For\w+)",
+    ),
+    Cause(
+        "lora-slots",
+        r"No free adapter slots|Number of requested LoRAs|max_cpu_loras|No free lora "
+        r"slots|max_loras.{0,60}(?:must|exceed|greater|less|than)",
+        "more adapters are in use at once than max_loras (and max_cpu_loras) allow: raise them",
+    ),
+    Cause(
+        "lora-off", r"LoRA is not enabled|[Uu]se .{0,4}--enable-lora", "the server has LoRA off: set enable_lora = true"
+    ),
+    Cause(
+        "lora-adapter",
+        r"[Nn]o adapter found for|unsupported LoRA weight|expected target modules|unexpected modules? in "
+        r".{0,60}[Ll]o[Rr][Aa]"
+        r"|embedding LoRA size|Loading lora .{0,80}failed|modules_to_save|adapter_config\.json|DoRA|[Ll]o[Rr][Aa]\w* "
+        r".{0,60}"
+        r"(?:bias|not found|vocab)",
+        "the LoRA adapter cannot be loaded: its path or files are wrong, or it has modules, DoRA, bias or vocabulary "
+        "that "
+        "this version does not take for this model; the line has which",
+        names=r"adapter found for (\S{1,80})|oading lora (\S{1,80})|modules in (.{1,60})",
     ),
 )
 
@@ -279,11 +317,17 @@ ENGINE = (
     ),
     Cause(
         "dtype",
-        r"does not support float16\. Reason|Unknown dtype:|dtype .{0,60}not supported|expected (?:m1 and m2|mat1 and "
-        r"mat2|scalar "
-        r"type|query, key)|must have the same dtype|Query dtype mismatch",
+        r"does not support float16\. Reason|Unknown dtype:|dtype .{0,60}not supported",
         'the model\'s data type does not fit a kernel or the card: set dtype = "bfloat16" (or "half"), or use another '
         "quantisation",
+    ),
+    Cause(
+        "dtype-mix",
+        r"expected (?:m1 and m2|mat1 and mat2|scalar type|query, key)|must have the same dtype|Query dtype mismatch"
+        r"|self and mat2 must have the same dtype|Input dtype .{0,40}(?:must|not)|expected dtype|[Dd]type mismatch",
+        "tensors of different data types meet, a fault of this version with this model, quantisation, adapter or "
+        "draft: "
+        "set dtype to what the model's page names, or use another version or quantisation",
     ),
     Cause(
         "sleep-mode",

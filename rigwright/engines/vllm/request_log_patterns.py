@@ -26,7 +26,8 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-template",
-        r"applying chat template|jinja2\.exceptions\.\w+|TemplateError|roles must alternate|Conversation roles"
+        r"applying chat template|Unexpected role|Can only get item pairs from a "
+        r"mapping|jinja2\.exceptions\.\w+|TemplateError|roles must alternate|Conversation roles"
         r"|System role not supported|System message must be at the beginning|No user query found in messages"
         r"|Only user and assistant roles|compiling Jinja template|Chat template is passed with request",
         "the chat template refuses the request's messages (their order, roles or tools) or is faulty: change the "
@@ -61,22 +62,46 @@ REQUEST_CAUSES = (
         request=True,
     ),
     Cause(
+        "request-grammar-tokens",
+        r"grammar rejected tokens|Failed to advance "
+        r"FSM|accept_tokens|GrammarMatcher.{0,80}(?:terminated|[Ff]ail|[Ee]rror)"
+        r"|[Tt]okens? .{0,40}(?:rejected by|not accepted by) .{0,20}grammar|fill_next_token_bitmask|token bitmask",
+        "the grammar of a request rejects a token that the model wrote (an end or control token, a reasoning or "
+        "drafted "
+        "one), a fault of the engine: use a newer version or another structured_outputs_config backend, without "
+        "drafting; "
+        "else send the request without a response format",
+        request=True,
+    ),
+    Cause(
         "request-grammar",
-        r"[Gg]rammar (?:error|rejected|is invalid)|[Ii]nvalid (?:grammar|JSON schema|regex)|compile_(?:json_schema"
+        r"[Gg]rammar (?:error|is invalid)|[Ii]nvalid (?:grammar|JSON schema|regex)|compile_(?:json_schema"
         r"|grammar|regex)"
-        r"|Failed to advance FSM|xgrammar.{0,80}(?:[Ee]rror|[Ff]ail|not)|Unsupported JSON schema|structured "
-        r"outputs?.{0,80}(?:not"
+        r"|xgrammar.{0,80}(?:[Ee]rror|[Ff]ail|not)|Unsupported JSON schema|structured outputs?.{0,80}(?:not"
         r"|only|must|invalid|constraint)|kind of (?:constraints|structured outputs)|The provided JSON schema|EBNF"
         r"|lm-format-enforcer|llguidance|Tokenizer vocab.{0,60}xgrammar",
-        "the schema, grammar or regular expression of a request cannot be compiled or followed: simplify it, or use "
-        "another structured_outputs_config backend",
+        "the schema, grammar or regular expression of a request cannot be used: simplify it, or use another "
+        "structured_outputs_config backend; where it ends the engine, a newer version refuses only the request",
+        request=True,
+    ),
+    Cause(
+        "output-parser",
+        r"HarmonyError|openai_harmony|unexpected tokens remaining in message header|Unexpected token \d+ while "
+        r"expecting "
+        r"start token|pop from empty list|partial_json_parser|Error in extracting (?:tool call|reasoning)|[Ee]rror "
+        r"(?:trying "
+        r"to handle|extracting|in \w* ?streaming) tool call|MalformedJSON|Unknown role: |channel marker",
+        "the parser of the model's output (tool_call_parser, reasoning_parser, Harmony of gpt-oss) fails at what the "
+        "model "
+        "wrote, a fault of this version or a parser of another model: use the parser for this model and a newer "
+        "version; "
+        "the request may succeed again, or without streaming, a forced tool_choice or changes of strict tool calling",
         request=True,
     ),
     Cause(
         "request-tools",
-        r"tool_choice.{0,100}(?:must|not|requires|match|only)|`tools` must|not both\b.{0,20}tools|Error in "
-        r"extracting tool call"
-        r"|[Ee]rror (?:trying to handle|extracting|in \w* ?streaming) tool call|Tool call arguments must|Mismatched "
+        r"tool_choice.{0,100}(?:must|not|requires|match|only)|`tools` must|not both\b.{0,20}tools|Tool call arguments "
+        r"must|Mismatched "
         r"(?:curly|square"
         r"|paren)|incomplete tool call",
         "the model's tool call or the request's tool options cannot be used: check that tool_call_parser is the one "
@@ -86,7 +111,8 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-values",
-        r"VLLMValidationError|RequestValidationError|BadRequestError|400 Bad Request|422 Unprocessable|out-of-vocab"
+        r"VLLMValidationError|RequestValidationError|BadRequestError|400 Bad Request|422 Unprocessable|out[- ]of[- "
+        r"]vocab"
         r"|logprobs"
         r".{0,80}(?:must|greater|not)|(?:temperature|top_p|top_k|min_p|max_tokens|min_tokens|penalty)\b.{0,60}must be"
         r"|are not yet supported with speculative decoding|stop cannot contain",
