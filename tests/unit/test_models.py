@@ -15,7 +15,7 @@ from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT
 
-INPUT = Input(kind="weight", repository="owner/qwen", include=("*.gguf",), sources=("office:qwen",))
+INPUT = Input(kind="weight", repository="owner/qwen", include=("*",), sources=("office:qwen",))
 SPLIT = [f"big/qwen-q8-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 
 
