@@ -202,21 +202,25 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
     means = f"Xid {code} of card {card}: {known.name}"
     if driver in known.drivers:
         means += f"; with driver {driver}: {known.drivers[driver]}"
+    if one := _consequence(means, code, card, said):
+        return one
     if blame == "program":
         means += "; a program's mistake" + (
             f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
         )
-    if earlier := next(filter(None, map(PREVIOUS.search, said)), None):
-        return _consequence(int(earlier[1]), f"{known.name}; a consequence of Xid {earlier[1]}", code, card, said)
     # the driver asks for a reset as a consequence of another error of the card
     weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
 
 
-def _consequence(root: int, means: str, code: int, card: str, said: Sequence[str]) -> Diagnosis:
-    """An Xid that follows another: with the remedy of that one, and less likely than its own line."""
+def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagnosis | None:
+    """An Xid that only follows another: with the remedy of that one, and less likely than its own line; else None."""
+    roots = [PREVIOUS.search(line) for line in said]
+    if not roots[0] or not all(roots):
+        return None
+    root = int(roots[0][1])
     first = xids().get(root)
-    means = f"Xid {code} of card {card}: {means}" + (f" ({first.name})" if first else "")
+    means += f"; a consequence of Xid {root}" + (f" ({first.name})" if first else "")
     cure = f"look for the first Xid {root}" + (f"; {first.cure}" if first else "")
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), cure, 50, len(said))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from rigwright.engines.log import LONGEST
-from rigwright.operate.last_error import bare
+from rigwright.operate.last_error import bare, is_exception
 
 FRAMES = 60
 """Lines before an error that its traceback can have: vLLM marks a frame, its code and its carets with a line each."""
@@ -37,9 +38,11 @@ _PARTS = (
 def failing_frame(lines: Sequence[str], number: int) -> str:
     """The function, file and source line of the frame that is nearest before an exception, bounded; empty for none.
 
+    The frame of another exception does not count.
+
     Copies of a log often have the frame after the exception: it counts where no frame is before.
     """
-    before = range(number - 1, max(0, number - NEAR) - 1, -1)
+    before = takewhile(lambda at: not is_exception(lines[at]), range(number - 1, max(0, number - NEAR) - 1, -1))
     for at in (*before, *range(number + 1, min(len(lines), number + 2))):
         if match := _FUNCTION.search(lines[at][:LONGEST]):
             source = bare(lines[at + 1]).strip() if at + 1 < len(lines) and at + 1 != number else ""

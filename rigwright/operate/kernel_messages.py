@@ -100,8 +100,8 @@ CAUSES = (
     Cause(
         "gpu-address-space",
         r"can't alloc VA space|dmaAllocMapping\w*: .{0,60}VA space",
-        "the driver has no virtual addresses of a card left, a leak of the driver after a long time, not a lack of "
-        "memory: reboot; if it comes back, use another driver version",
+        "the driver has no virtual addresses of a card left, most often a leak of the driver after a long time, no "
+        "lack of memory: reboot; if it comes back, use another driver version",
     ),
     Cause(
         "driver-memory",

@@ -143,6 +143,9 @@ def test_an_xid_that_follows_another_is_that_ones() -> None:
     assert "a consequence of Xid 149 (an NVLink error)" in second.means
     assert "program's mistake" not in second.means
     assert second.cure.endswith(first.cure)
+    # a program's own among them
+    (mixed,) = kernel(line, XID.format(card="65", code=45))
+    assert "a program's mistake" in mixed.means
 
 
 def test_a_card_that_has_come_back_needs_nothing() -> None:

@@ -139,6 +139,7 @@ def test_the_kernels_consequences_are_not_shown() -> None:
     ids=["an assertion", "carets", "a frame behind", "no source"],
 )  # fmt: skip
 def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown: str) -> None:
+    lines = ['  File "/x/other.py", line 1, in g', "x.OtherError: oh", *lines]
     marked = [CORE + line for line in lines]
     for log in (lines, marked):
         found = diagnosed(Evidence("", "", logs={"": log}), {"": causes_for_log(log)})[0]

@@ -328,7 +328,7 @@ CAUSES = (
         "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the "
         "version "
         "that the model's page names, or another export of the model",
-        names=r"KeyError: '?([\w.]{1,80})|(?:named|parameter|for) '([^']{1,80})'",
+        names=r"KeyError: '?([^\s']{1,80})|(?:named|parameter|for) '([^']{1,80})'",
     ),
     Cause(
         "tokenizer",

@@ -107,7 +107,7 @@ EARLY = (*MEMORY, *KERNELS)
 PARALLEL = (
     Cause(
         "experts-not-divisible",
-        r"experts\w*(?:=\d+)? must be divisible by ep_size|num_redundant_experts\.?\s{0,4}$",
+        r"experts\w*(?:=\d+)? must be divisible by ep_size",
         "the model's experts cannot be divided evenly among the ranks of expert parallelism: use a number of ranks "
         "that divides them, or set num_redundant_experts so that their sum divides",
         names=r"(\w*experts=\d+ must be divisible by ep_size=\d+)",
