@@ -61,7 +61,7 @@ BUILDS = (
     Cause(
         "nvcc-architecture",
         r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|SM \d+\.\w requires CUDA|No supported CUDA architectures found|Value "
+        r"|not supported by NVRTC|SM \d+\.\w requires CUDA|Value "
         r"'(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
         r"--gpu-architecture",
         "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
@@ -72,6 +72,13 @@ BUILDS = (
         "nvcc-glibc",
         r"exception specification is incompatible|math_functions\.h.{0,200}rsqrt|rsqrt.{0,200}noexcept",
         "nvcc's headers conflict with this glibc: use a newer CUDA toolkit",
+        check="K01",
+    ),
+    Cause(
+        "nvcc-headers",
+        r"CUDA compiler and CUDA toolkit headers are incompatible",
+        "nvcc and the CUDA headers that it reads have different versions, as of pip's packages that do not belong "
+        "together: install both in one version, or use prebuilt kernels or another backend",
         check="K01",
     ),
     Cause(

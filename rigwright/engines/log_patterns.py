@@ -263,7 +263,7 @@ PROCESSES = (
     ),
     Cause(
         "assertion",
-        r"Assertion [`'].{0,200}['`] failed|Assertion failed:",
+        r"Assertion [`'].{0,200}['`] failed|(?<!NoLog: )Assertion failed:",
         f"{UNKNOWN}a program stopped at its own assertion: search for the line",
         broad=True,
         names=r"Assertion [`'](.{1,80}?)['`] failed",

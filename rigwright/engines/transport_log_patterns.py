@@ -74,12 +74,18 @@ TRANSPORT = (
     Cause(
         "ray",
         r"Ray workers have not started|Current node has no GPU available|Placement group timed out|number of required "
-        r"GPUs exceeds|does not support ray\b|ray\.exceptions\.\w+"
+        r"GPUs exceeds|does not support ray\b"
         r"|The current node has not been updated"
         r"|No available node types can fulfill|Ray is not initialized|not included in a placement group"
-        r"|Cannot provide a placement group|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
-        "Ray does not start or lost a worker: check `ray status`, that each node has its cards free, and the worker's "
-        "own log",
+        r"|Cannot provide a placement group",
+        "Ray does not start or has no free card: check `ray status`, that each node has its cards free, and the "
+        "worker's own log",
+    ),
+    Cause(
+        "ray-worker-lost",
+        r"ray\.exceptions\.\w+|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
+        "a worker of Ray ended or does not answer: its own error stands above, or in its log",
+        general=True,
     ),
     Cause(
         "certificate",

@@ -18,7 +18,7 @@ from rigwright.engines.log import UNKNOWN as UNKNOWN_CAUSE
 from rigwright.nvidia.cards.health import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
-from rigwright.operate.failing_part import failing_part
+from rigwright.operate.failing_part import failing_frame, failing_part
 from rigwright.operate.health import Health
 from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
 from rigwright.operate.together import beside, of_all
@@ -51,6 +51,13 @@ RULES = (
     *("on-the-processor", "kv-cache-full", "cause-unknown"),
 )
 """Names of what is no line of an engine's."""
+REASONS: Mapping[str, set[str]] = {
+    "card-does-not-start": {"bar-space", "gsp-firmware", "card-needs-open", "card-too-old-for-open"},
+    "driver-memory": {"gpu-address-space"},
+}
+"""Name of a cause in the kernel's log -> those that explain its lines where the log has them, too."""
+PREVIOUS = re.compile(r"caused by previous Xid ([0-9]{1,4})")
+"""What the driver appends to an Xid that only follows another one."""
 Command = Callable[..., str]
 """Makes the command line of a verb and its options for the host; empty where the host is unknown."""
 WEIGHTS: Mapping[str, int] = {"critical": 60, "high": 45, "medium": 30, "low": 15}
@@ -119,10 +126,15 @@ def _meaning(cause: Cause, line: str) -> str:
 
 
 def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
-    """With the part of the engine that failed, where the cause itself is unknown or a fault of the engine's code."""
-    part = failing_part(lines, number) if one.id == "shapes" or one.means.startswith(UNKNOWN_CAUSE) else ""
-    means = f"{one.means}; the failing code is that of {part}: a trial without it shows whether it is the cause"
-    return replace(one, means=means) if part else one
+    """With frame and part of the engine that failed, where the cause is unknown or a fault of the engine's code."""
+    if one.id != "shapes" and not one.means.startswith(UNKNOWN_CAUSE):
+        return one
+    means = one.means
+    if is_exception(lines[number]) and (frame := failing_frame(lines, number)):
+        means += f"; it failed in {printable(frame)}"
+    if part := failing_part(lines, number):
+        means += f"; the failing code is that of {part}: a trial without it shows whether it is the cause"
+    return replace(one, means=means)
 
 
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
@@ -165,10 +177,10 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
         else:
             others.append(line)
     shown = matched_lines(kernel_messages.CAUSES, others)
-    explained = any(cause.id == "bar-space" for cause in shown)
+    present = {cause.id for cause in shown}
     for cause, numbers in shown.items():
-        if cause.id == "card-does-not-start" and explained:
-            continue  # the missing address space is why it does not start
+        if present & REASONS.get(cause.id, set()):
+            continue
         command = again("check", "--only", cause.check) if cause.check else ""
         line = others[numbers[-1]]
         yield Diagnosis(cause.id, "", _meaning(cause, line), short(line), command, 88, len(numbers))
@@ -190,6 +202,8 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
     means = f"Xid {code} of card {card}: {known.name}"
     if driver in known.drivers:
         means += f"; with driver {driver}: {known.drivers[driver]}"
+    if one := _consequence(means, code, card, said):
+        return one
     if blame == "program":
         means += "; a program's mistake" + (
             f", but {len(said)} times since boot: the card is suspect where another program does not have it" * again
@@ -197,6 +211,18 @@ def _xid(card: str, code: int, said: Sequence[str], driver: str) -> Diagnosis:
     # the driver asks for a reset as a consequence of another error of the card
     weight = 80 if code == RESET else {"card": 100, "either": 60, "program": 55}[blame] + 10 * again
     return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), known.cure, weight, len(said))
+
+
+def _consequence(means: str, code: int, card: str, said: Sequence[str]) -> Diagnosis | None:
+    """An Xid that only follows another: with the remedy of that one, and less likely than its own line; else None."""
+    roots = [PREVIOUS.search(line) for line in said]
+    if not roots[0] or not all(roots):
+        return None
+    root = int(roots[0][1])
+    first = xids().get(root)
+    means += f"; a consequence of Xid {root}" + (f" ({first.name})" if first else "")
+    cure = f"look for the first Xid {root}" + (f"; {first.cure}" if first else "")
+    return Diagnosis(f"xid-{code}", f"GPU {card}", means, short(said[-1]), cure, 50, len(said))
 
 
 def of_health(one: Health, again: Command) -> Iterator[Diagnosis]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from rigwright.engines.log import LONGEST
+from rigwright.operate.last_error import bare, is_exception
 
 FRAMES = 60
 """Lines before an error that its traceback can have: vLLM marks a frame, its code and its carets with a line each."""
 _FRAME = re.compile(r"(?:File |\bat )\"?([\w./-]{1,300}\.py)(?:\", line |:)\d+")
+_FUNCTION = re.compile(r"File \"?(?:[^\"]{0,300}/)?([\w.<>-]{1,80})\"?, line (\d{1,7}), in ([\w.<>]{1,80})")
+_CARETS = re.compile(r"[\s^~]*$")
+NEAR = 6
+"""Lines between an exception and its frame: the frame's code and carets, and a note of Python."""
+SOURCE = 100
+"""Characters of a source line that are shown."""
 # Folders and files of vLLM 0.20 and of the libraries that it loads -> the option that leads into them.
 _PARTS = (
     (r"spec_decode|eagle|_mtp\b|/mtp|medusa|dflash", "drafting (speculative_config)"),
@@ -25,6 +33,22 @@ _PARTS = (
     (r"device_communicators|all_reduce|parallel_state", "communication between cards"),
     (r"compilation/|_inductor|_dynamo|cuda_graph|cudagraph", "torch.compile or CUDA graphs (enforce_eager)"),
 )
+
+
+def failing_frame(lines: Sequence[str], number: int) -> str:
+    """The function, file and source line of the frame that is nearest before an exception, bounded; empty for none.
+
+    The frame of another exception does not count.
+
+    Copies of a log often have the frame after the exception: it counts where no frame is before.
+    """
+    before = takewhile(lambda at: not is_exception(lines[at]), range(number - 1, max(0, number - NEAR) - 1, -1))
+    for at in (*before, *range(number + 1, min(len(lines), number + 2))):
+        if match := _FUNCTION.search(lines[at][:LONGEST]):
+            source = bare(lines[at + 1]).strip() if at + 1 < len(lines) and at + 1 != number else ""
+            place = f"{match[3]} ({match[1]}:{match[2]})"
+            return place if not source or at > number or _CARETS.match(source) else f"{place}: {source[:SOURCE]}"
+    return ""
 
 
 def failing_part(lines: Sequence[str], number: int) -> str:

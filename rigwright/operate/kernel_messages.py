@@ -98,6 +98,12 @@ CAUSES = (
         "driver version and lower the power limit or clocks",
     ),
     Cause(
+        "gpu-address-space",
+        r"can't alloc VA space|dmaAllocMapping\w*: .{0,60}VA space",
+        "the driver has no virtual addresses of a card left, most often a leak of the driver after a long time, no "
+        "lack of memory: reboot; if it comes back, use another driver version",
+    ),
+    Cause(
         "driver-memory",
         r"NV_ERR_NO_MEMORY|NVRM: .{0,120}(?:Out of memory|out of memory|failed to allocate (?:vmap|page))",
         "the driver found no memory for an allocation: where cards share the host's memory, leave more of it free "
@@ -112,7 +118,7 @@ CAUSES = (
         r"firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
         r"load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
-        "reinstall the driver's firmware package",
+        "reinstall the driver's firmware package, or use another driver or BIOS version",
     ),
     Cause(
         "module-missing",

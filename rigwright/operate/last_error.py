@@ -46,7 +46,7 @@ EXCEPTION = re.compile(
 PREFIX = re.compile(
     r"^(?:\w{3} +\d+ [\d:]+ \S+ \S+: |[\w.-]{1,60} *\| |\[[\w .:-]{1,40}\]:? *|\([^()]{1,60}\) |\d{4}-\d\d-\d\d[T "
     r"][\d:.,]+\S* "
-    r"|(?:ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[\w./]+:\d+\] |\s+(?=\S)){0,8}"
+    r"|(?:ERROR|CRITICAL) (?:[\d-]+ [\d:.]+ )?\[[\w./]+:\d+\] |\s+(?=\S)){0,8}"
 )
 CONTINUED = 3
 """Lines after an error that may continue its message."""

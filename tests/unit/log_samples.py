@@ -9,6 +9,13 @@ from __future__ import annotations
 
 SAMPLES: dict[str, dict[str, str]] = {
     "vllm": {
+        "kv-page-size": "NotImplementedError: The page size of the layer is not divisible by the maximum page size.",
+        "kv-page-size-assertion": '  File "vllm/v1/core/kv_cache_utils.py", line 1030, in unify_kv_cache_spec_page_size\n    assert new_spec.page_size_bytes == max_page_size\nAssertionError',
+        "flashinfer-architecture": "RuntimeError: FlashInfer requires GPUs with sm75 or higher",
+        "flashmla-missing": "RuntimeError: vllm_flashmla_C is not available, likely was not compiled due to insufficient nvcc version",
+        "experts-not-divisible": "AssertionError: n_physical_experts=256 must be divisible by ep_size=3. Adjust num_redundant_experts.",
+        "nvcc-headers": 'error: "CUDA compiler and CUDA toolkit headers are incompatible"',
+        "ray-worker-lost": "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable:",
         "fallback": "WARNING [topk_topp_sampler.py:1] FlashInfer is not available. Falling back to the PyTorch-native implementation of top-p & top-k sampling.",
         "address-family": "[W1001 socket.cpp:755] [c10d] The client socket has failed to connect to [host]:29500 (errno: 97 - Address family not supported by protocol).",
         "module-taint": "nvidia: module verification failed: signature and/or required key missing - tainting kernel",
@@ -260,6 +267,8 @@ SAMPLES: dict[str, dict[str, str]] = {
         "world-size": "ValueError: World size (4) is larger than the number of available GPUs (2) in this node.",
     },
     "llama.cpp": {
+        "sequence-positions": "init: the tokens of sequence 2 in the input batch have inconsistent sequence positions:",
+        "memory-query": "  cudaMemGetInfo(free, total)\nCUDA error: out of memory",
         "backend-entry": "load_backend: failed to find ggml_backend_init in /app/libggml-hip.so",
         "client-model": '{"error":{"code":404,"message":"model \'x\' not found","type":"not_found_error"}}',
         "vmm-unsupported": "  cuMemCreate(&handle, reserve_size, &prop, 0)\nCUDA error: operation not supported",
@@ -354,6 +363,7 @@ SAMPLES: dict[str, dict[str, str]] = {
         "waits-for-cdi-spec": "chat waits for /run/cdi/nvidia.yaml",
     },
     "kernel": {
+        "gpu-address-space": "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping.",
         "card-locked": "NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7",
         "gsp-hung": "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out",
         "driver-memory": "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from _memdescAllocInternal(pMemDesc)",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from rigwright import toml
 from rigwright.declaration.entry import Roots
 from rigwright.engines.image import KIND
 from rigwright.engines.kind import Expanded
+from rigwright.engines.log import matching_cause
 from rigwright.host.desired import desired
 from rigwright.host.preflight import refusals
 from rigwright.serving.units import unit
@@ -134,7 +134,8 @@ def test_a_container_is_not_measured_outside_of_its_unit() -> None:
 
 def test_what_podman_says_of_missing_cards_is_explained() -> None:
     said = "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0"
-    (cause,) = [one for one in KIND.causes if re.search(one.pattern, said)]
+    cause = matching_cause(KIND.causes, said)
+    assert cause
     assert "journalctl -u nvidia-cdi-refresh.service" in cause.text
 
 

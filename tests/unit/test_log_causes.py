@@ -35,6 +35,13 @@ LINES = [
     (LLAMA + "CUDA error: invalid argument", "launch-sizes"),
     ("/build/ggml/src/ggml-cuda/fattn.cu:480: fatal error", "ggml-assert"),
     (KERN + "NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out\nNVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "gsp-hung"),
+    (CORE + "KeyError: layers.28.mlp.experts.w2_weight_quantizer._double_scale", "weights-mismatch"),
+    (CORE + "RuntimeError: ('Quantization scheme is not supported for ', 'the current GPU. Min capability: 75. ')", "quantization-capability"),
+    (CORE + "RuntimeError: No supported CUDA architectures found for major versions [10].", "flashinfer-architecture"),
+    (LLAMA + "init: the tokens of sequence 2 have inconsistent sequence positions:\nsrv send_error: task id = 289, error: Invalid input batch.", "sequence-positions"),
+    (LLAMA + "CUDA error: out of memory\n" + LLAMA + "  cudaMemGetInfo(free, total)", "memory-query"),
+    (KERN + "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping.\n" + KERN + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)", "gpu-address-space"),
+    (KERN + "NVRM: _kgspBootGspRm: unexpected WPR2 already up\n" + KERN + "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:1941)", "gsp-firmware"),
     ("400 Unterminated string starting at", "json-request"),
     (CORE + "ModuleNotFoundError: No module named 'vllm.transformers_utils.tokenizer'", "module-moved"),
     ("aa:1:114 [2] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-g to 9637892 bytes, error: No space left on device (28)", "nccl-shared-memory"),
@@ -104,6 +111,39 @@ def test_causes_of_one_engine_do_not_apply_to_another_engines_log() -> None:
         {"": causes_for_log([LLAMA + "llama_model_loader: loaded"])},
     )
     assert not any("cudagraph_mode" in one.means for one in found)
+
+
+def test_remedies_of_llama_cpp_have_no_option_of_vllm() -> None:
+    own = kinds()["llama.cpp"].variant_keys.model_fields
+    keys = [key for key in kinds()["vllm"].variant_keys.model_fields if "_" in key and key not in own]
+    words = (*keys, "[a-z]+_backend", "disable_custom_all_reduce", "enforce_eager")
+    options = re.compile(rf"\b(?:{'|'.join(words)})\b|VLLM_|PYTORCH_|[Tt]orch")
+    assert not {one.id: one.means for one in kinds()["llama.cpp"].causes if options.search(one.means)}
+
+
+def test_the_kernels_consequences_are_not_shown() -> None:
+    lost = "NVRM: dmaAllocMapping_GM107: can't alloc VA space for mapping."
+    assert ids(
+        KERN + lost, KERN + "NVRM: nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY]"
+    ) == ["gpu-address-space"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (['  File "/x/attn_utils.py", line 112, in _reshape', "    assert isinstance(spec, Spec)", "AssertionError"], "_reshape (attn_utils.py:112): assert isinstance(spec, Spec)"),
+        (["  File \"/x/y.py\", line 7, in f\x1b", "    d[k]", "    ~^^^", "KeyError: 3"], "f (y.py:7): d[k]"),
+        (["AssertionError", '  File "x/y.py", line 7, in f'], "f (y.py:7)"),
+        (['  File "/x/y.py", line 7, in f', "x.y.StrangeError: oh"], "f (y.py:7)"),
+    ],
+    ids=["an assertion", "carets", "a frame behind", "no source"],
+)  # fmt: skip
+def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown: str) -> None:
+    lines = ['  File "/x/other.py", line 1, in g', "x.OtherError: oh", *lines]
+    marked = [CORE + line for line in lines]
+    for log in (lines, marked):
+        found = diagnosed(Evidence("", "", logs={"": log}), {"": causes_for_log(log)})[0]
+        assert found.means.endswith(f"it failed in {shown}")
 
 
 def test_a_line_shows_one_cause() -> None:
@@ -234,13 +274,14 @@ def test_every_cause_has_a_sample() -> None:
         ([*[CORE + "ValueError: World size (4) is larger than the number of available GPUs (2)"], *["(APIServer pid=1) frame"] * 150, "OSError: [Errno 98] Address already in use"], "world-size"),
         (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "OSError: [Errno 28] No space left on device"], "no-space"),
         (["(EngineCore pid=1) WARNING 11-20 10:02:11 [x.py:1] LoRA rank 64 is greater than max_lora_rank 16", CORE + "x.y.StrangeError: oh"], "cause-unknown"),
+        ([CORE + "AttributeError: 'Channel' object has no attribute 'group'", "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable:"], "engine-fault"),
         ([CORE + "jinja2.exceptions.TemplateError: no user", CORE + "torch.OutOfMemoryError: CUDA out of memory."], "cuda-out-of-memory"),
         ([CORE + "ValueError: x is not supported", CORE + "ValueError: LoRA rank 64 is greater than max_lora_rank 16"], "lora-rank"),
         (["ggml_new: x", "llama_model_load: error loading model: unknown model architecture: 'x'", "common_fit_params: encountered an error while trying to fit params to free device memory: failed to load model"], "unknown-model-architecture"),
         ([CORE + "ValueError: To serve at least one request, (4.26 GiB KV cach", "e is needed, which is larger than the available KV cache memory (4.25 GiB)."], "kv-cache-is-needed-which-is-larger-than-the-avai"),
         (["(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig", "  Value error, LoRA rank 64 is", "  greater than max_lora_rank 16. [type=value_error]"], "lora-rank"),
     ],
-    ids=["a wrapper", "a wrapper of an unknown error", "a later consequence", "a warning", "a warning and an unknown error", "a request", "a form of message", "a consequence", "a copy with breaks", "a message of lines"],
+    ids=["a wrapper", "a wrapper of an unknown error", "a later consequence", "a warning", "a warning and an unknown error", "a lost worker", "a request", "a form of message", "a consequence", "a copy with breaks", "a message of lines"],
 )  # fmt: skip
 def test_a_root_comes_before_wrappers_warnings_requests_and_forms(lines: list[str], first: str) -> None:
     assert ids(*lines)[0] == first

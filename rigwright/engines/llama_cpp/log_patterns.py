@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rigwright.engines.card_log_patterns import INSPECT_CARD
 from rigwright.engines.llama_cpp.option_log_patterns import OPTION_CAUSES
 from rigwright.engines.log import UNKNOWN, Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
@@ -16,6 +21,49 @@ MARKER = (
 _LOWER_CONTEXT = "model and context do not fit in free card memory: lower context, or the number of GPU layers"
 _DAMAGED = "the model's file is damaged or incomplete"
 
+# What causes that any engine's log can show come to here: their remedies are options of vLLM or packages of Python.
+_MEANINGS = {
+    "cuda-capture": "an operation is not allowed while a CUDA graph is captured: set GGML_CUDA_DISABLE_GRAPHS=1, or "
+    "use another version",
+    "cuda-peer-fault": "a card cannot reach another card's memory: NVLink or PCI peer access fails: turn the IOMMU's "
+    f"ACS off; {INSPECT_CARD}",
+    "cuda-initialisation": "CUDA does not start in this process: the container lacks /dev/nvidia-uvm",
+    "cards-not-shared": "cards cannot share memory or map it, as in WSL, virtual machines and some containers: use one "
+    "card, or a build with GGML_CUDA_NO_VMM",
+    "launch-sizes": f"{UNKNOWN}CUDA refuses the arguments of a call, most often a fault of this build with this model "
+    "or these options: try another build",
+    "not-for-this-card": "a kernel does not exist for these cards with this quantisation or option: use another build, "
+    "or the model in another quantisation",
+    "cublas-version": "cuBLAS or cuDNN refuses or fails a call: another version than the build's is loaded (unset "
+    "LD_LIBRARY_PATH), it lacks these shapes or types for the card (another quantisation or build), or a kernel before "
+    f"it failed: {INSPECT_CARD}",
+    "rocm-card": "the ROCm libraries have no kernels for this AMD card: hide it (HIP_VISIBLE_DEVICES), or use a build "
+    "for its architecture",
+    "libcudart": "CUDA's library of the version in the name is not where the loader looks: install the build of the "
+    "engine for the CUDA version that is installed, or that version's libraries (LD_LIBRARY_PATH)",
+    "undefined-symbol": "a compiled library was built for another version of one that it loads: keep the libraries of "
+    "one build together (LD_LIBRARY_PATH)",
+    "nvcc-architecture": "the compiler (nvcc) is too old for these cards: use a newer CUDA toolkit",
+    "kernel-source": "compiler and sources do not fit: use another CUDA toolkit, or another version of the sources",
+    "address-missing": "no interface of this host (or container) has the address that the program binds or connects "
+    "from: correct host",
+}
+_FOREIGN = re.compile(
+    r"\b(?:VLLM_|PYTORCH_|TORCH|vLLM|torch|[Tt]riton|flashinfer|FlashInfer|transformers|trust_remote_code|enforce_eager"
+    r"|cudagraph_|tensor_parallel_size|gpu_memory_utilization|max_num_|max_model_len|speculative_config|kv_cache_dtype"
+    r"|disable_custom_all_reduce|(?:attention|moe|all2all)_backend)"
+)
+"""Words of vLLM's options and of Python's packages: no remedy of llama-server has them."""
+
+
+def _adapted(causes: Iterable[Cause]) -> Iterator[Cause]:
+    """Causes with a remedy that llama-server has; without those that have none, for a line is then unknown."""
+    for one in causes:
+        own = replace(one, means=_MEANINGS[one.id]) if one.id in _MEANINGS else one
+        if own.harmless or not _FOREIGN.search(own.means):
+            yield own
+
+
 CAUSES = (
     Cause("cudamalloc-failed-out-of-memory", r"cudaMalloc failed: out of memory", _LOWER_CONTEXT),
     Cause(
@@ -24,6 +72,13 @@ CAUSES = (
         "CUDA's management of virtual memory does not work here (vGPU, MIG, WSL and some containers): use a build with "
         "GGML_CUDA_NO_VMM",
         context=r"cuMem(?:Create|Map|AddressReserve|SetAccess)",
+    ),
+    Cause(
+        "memory-query",
+        r"CUDA error: out of memory",
+        "not even the query of the card's memory succeeds: another process, or this server before it slept, holds "
+        "nearly all of it: free the card or restart the server, and turn off its sleep when idle",
+        context=r"cudaMemGetInfo\(",
     ),
     Cause("vmm-out-of-memory", r"CUDA error: out of memory|cuMemCreate|cuMemAddressReserve", _LOWER_CONTEXT),
     Cause(
@@ -249,7 +304,7 @@ CAUSES = (
         "the module nvidia_uvm is not loaded, or the container lacks /dev/nvidia-uvm: `modprobe nvidia_uvm`",
         check="N03",
     ),
-    *COMMON_CAUSES,
+    *_adapted(COMMON_CAUSES),
     Cause(
         "cuda-init",
         r"ggml_cuda_init: failed to initialize CUDA",
@@ -266,5 +321,5 @@ CAUSES = (
         "the model could not be loaded: the reason stands above in the log",
         general=True,
     ),
-    *FORMS,
+    *_adapted(FORMS),
 )

@@ -6,7 +6,7 @@ Sources: LLAMA_LOG_ERROR, GGML_ABORT, GGML_ASSERT and the exceptions of llama.cp
 from __future__ import annotations
 
 from rigwright.engines.card_log_patterns import DRAFTING
-from rigwright.engines.log import Cause
+from rigwright.engines.log import UNKNOWN, Cause
 
 _ASSERTION = r"GGML_ASSERT\((.{1,80}?)\) failed|GGML_ABORT\(\"?(.{1,80}?)\"?\)"
 _TURN_OFF_DRAFTING = "turn drafting off (no draft model, no --spec-type), or use another build"
@@ -326,14 +326,19 @@ REQUESTS = (
         request=True,
     ),
     Cause(
+        "sequence-positions",
+        r"inconsistent sequence positions|the sequence positions remain consecutive",
+        "a batch does not continue what the KV cache of its slot contains, a fault of this build in reusing that "
+        "cache, drafting or pictures: use a newer build; until then parallel = 1, or no reuse of prompts",
+    ),
+    Cause(
         "decode-failed",
-        r"failed to decode(?: the batch)?\b|inconsistent sequence positions|failed to initialize batch"
+        r"failed to decode(?: the batch)?\b|failed to initialize batch"
         r"|ggml-cuda\.cu:\d+: CUDA error|compute_forward: \w+ failed|command "
         r"buffer \d+ failed|failed to prepare|llama_decode: failed|Decode failed|Compute error|failed to compute "
         r"graph|post_decode\(\) failed"
         r"|graph_compute: .{0,60}failed|llama_process\(ctx_dft\) failed",
-        "computing a batch failed: the line above has the reason (memory, context, or the card); lower batch and "
-        "context",
+        f"{UNKNOWN}computing a batch failed: the line above has the reason (memory, context, or the card)",
         broad=True,
     ),
 )

@@ -6,7 +6,7 @@ from rigwright.engines.card_log_patterns import DRAFTING_FAULT
 from rigwright.engines.log import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
-from rigwright.engines.vllm.option_log_patterns import MEMORY, OPTION_CAUSES
+from rigwright.engines.vllm.option_log_patterns import EARLY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
 MARKER = (
@@ -55,7 +55,7 @@ CAUSES = (
         harmless=True,
         plain=True,
     ),
-    *MEMORY,
+    *EARLY,
     Cause(
         "kv-cache-is-needed-which-is-larger-than-the-avai",
         r"KV cache is needed, which is larger than the available KV cache memory|To serve at least one request with "
@@ -205,8 +205,8 @@ CAUSES = (
     ),
     Cause(
         "quantization-capability",
-        r"quantization method .{0,200} is not supported for the current GPU|Minimum capability: \d+\. "
-        r"Current capability|Marlin W4A8-FP8 only support|FP8 .{0,60}requires .{0,40}capability",
+        r"quantization method .{0,200} is not supported for the current GPU|Quantization scheme is not "
+        r"supported for|Min(?:imum)? capability: \d+|Marlin W4A8-FP8 only|FP8 .{0,60}requires .{0,40}capability",
         "these cards do not support the model's quantisation: serve another variant",
         names=r"method:? '?(\w{2,40})",
     ),
@@ -244,7 +244,7 @@ CAUSES = (
         r"support|is not)|Backend \S{1,40} is not supported "
         r"for|VLLM_ATTENTION_BACKEND.{0,60}(?:not|invalid|[Ii]nvalid)",
         "the selected attention backend does not exist in this version or does not support this model, card or option: "
-        "remove attention_backend, or select another; the line has the reasons",
+        "remove attention_backend, or select another; the line has the reasons (of kv_cache_dtype: set that to auto)",
         names=r"[Bb]ackend'?:? (?:AttentionBackendEnum\.)?'?([A-Z]\w{2,40})",
     ),
     Cause(
@@ -320,15 +320,15 @@ CAUSES = (
     Cause(
         "weights-mismatch",
         r"There is no module or parameter named|Following weights were not initialized from checkpoint"
-        r"|size mismatch for |KeyError: '[\w.]*(model|layers|blocks|lm_head|visual|weight|experts|proj|norm|embed)\w*\."
-        r"|KeyError: '[\w.]+\.(?:weight|bias|qweight|scales)|Attempted to load weight|Tried to load weights of size"
+        r"|size mismatch for |KeyError: '?[\w.]*(model|layers|blocks|lm_head|visual|weight|experts|proj|norm|embed)\w*"
+        r"\.|KeyError: '?[\w.]+\.(?:weight|bias|qweight|scales)|Attempted to load weight|Tried to load weights of size"
         r"|loaded_weight\.shape|are not in the checkpoint|has no parameter|No module or parameter named|Missing keys "
         r".{0,80}in "
         r"loaded state|missing QKV parts|[Uu]nexpected key\(?s?\)? in state_dict|Expected \w+_weight first dimension",
         "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the "
         "version "
         "that the model's page names, or another export of the model",
-        names=r"(?:KeyError:|named|parameter|for) '([^']{1,80})'",
+        names=r"KeyError: '?([^\s']{1,80})|(?:named|parameter|for) '([^']{1,80})'",
     ),
     Cause(
         "tokenizer",

@@ -11,6 +11,12 @@ _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeErr
 
 _FULL = r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|torch\.(?:cuda\.)?OutOfMemoryError"
 
+_PAGE_SIZE = (
+    "the KV caches of the model's layers (hybrid, Mamba, several head sizes) have page sizes that do not divide each "
+    'other, most often by the type of the KV cache: set kv_cache_dtype = "auto", remove block_size, or use a newer '
+    "vLLM"
+)
+
 MEMORY = (
     Cause(
         "graph-memory",
@@ -76,7 +82,36 @@ MEMORY = (
     ),
 )
 
+KERNELS = (
+    Cause(
+        "flashinfer-architecture",
+        r"No supported CUDA architectures found|FlashInfer requires GPUs with sm",
+        "FlashInfer compiles no kernel for this card: the CUDA toolkit that it finds is too old for the card (sm_120 "
+        "and sm_121 need 12.9 or newer; CUDA_HOME names it), FLASHINFER_CUDA_ARCH_LIST lacks the card, or this "
+        "version has no such kernel for it: correct that, or use another backend (attention_backend, moe_backend, "
+        "VLLM_USE_FLASHINFER_SAMPLER=0)",
+        names=r"(major versions \[[\d, ]{1,40}\])",
+    ),
+    Cause(
+        "flashmla-missing",
+        r"flashmla\w* is not available|was not compiled due to insufficient nvcc",
+        "this build has no FlashMLA kernels for the card (they are for Hopper and newer): use a build or image with "
+        "kernels for it, or another MLA backend (attention_backend) where the model allows one",
+        names=r"(\w{0,20}flashmla\w{0,20}) is not",
+    ),
+)
+
+EARLY = (*MEMORY, *KERNELS)
+"""Those that come before the general ones of vLLM's table."""
+
 PARALLEL = (
+    Cause(
+        "experts-not-divisible",
+        r"experts\w*(?:=\d+)? must be divisible by ep_size",
+        "the model's experts cannot be divided evenly among the ranks of expert parallelism: use a number of ranks "
+        "that divides them, or set num_redundant_experts so that their sum divides",
+        names=r"(\w*experts=\d+ must be divisible by ep_size=\d+)",
+    ),
     Cause(
         "pipeline-parallel",
         r"Pipeline parallelism is not supported|PP is not supported for this model|sum\(partitions\)|does not match "
@@ -139,12 +174,21 @@ PARALLEL = (
         names=r"Connector '?(\w{1,60})'?|(\w{2,60}Connector)|(NIXL|LMCache|Mooncake|MoRIIO|FlexKV)|type: (\w{2,60})",
     ),
     Cause(
+        "kv-page-size",
+        r"[Pp]age size .{0,200}(?:not divisible|unify)|Cannot unify by adjusting block_size",
+        _PAGE_SIZE,
+    ),
+    Cause(
+        "kv-page-size-assertion",
+        r"AssertionError[: ]{0,4}$",
+        _PAGE_SIZE,
+        context=r"\bunify_kv_cache_spec_page_size\b",
+    ),
+    Cause(
         "hybrid-kv-cache",
         r"[Hh]ybrid KV cache manager|does not support HMA|disable-hybrid-kv-cache-manager|[Hh]ybrid KV cache is not "
         r"supported"
-        r"|KV cache (?:specs|groups).{0,60}(?:different|not support|not compatible)|[Pp]age size .{0,200}(?:not "
-        r"divisible"
-        r"|unify)",
+        r"|KV cache (?:specs|groups).{0,60}(?:different|not support|not compatible)",
         "the model's layers need KV caches of different kinds, which these options do not allow: remove block_size and "
         "the KV connector, or set disable_hybrid_kv_cache_manager",
     ),
