@@ -106,6 +106,10 @@ def test_causes_of_one_engine_do_not_apply_to_another_engines_log() -> None:
     assert not any("cudagraph_mode" in one.means for one in found)
 
 
+def test_podmans_missing_card_in_a_log_of_another_host_has_a_remedy_that_fits_every_engine() -> None:
+    assert ids("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0") == ["container-device"]
+
+
 def test_a_line_shows_one_cause() -> None:
     assert ids(CORE + "torch.OutOfMemoryError: CUDA out of memory. CUDA error: out of memory") == ["cuda-out-of-memory"]
 
