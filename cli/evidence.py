@@ -9,12 +9,12 @@ from typing import Any
 from checks import Drift
 from checks.looking import Box
 from checks.survey.health import look
-from checks.survey.host.common import masked
 from rigwright.declaration.rig import Instance
 from rigwright.operate.diagnose import KERNEL
 from rigwright.operate.evidence import Evidence, RedCheck
 from rigwright.operate.health import Look, cards, health
 from rigwright.problems import printable
+from rigwright.text import masked
 from roles import root
 
 LINES = 2000  # of an instance's journal

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from checks.survey.host.common import masked
 from cli.ending import Refused
+from rigwright.text import masked
 
 LAST = 8 << 20
 """Bytes that are read of the end of a log."""

@@ -32,6 +32,7 @@ from rigwright.problems import Invalid, counted, unknown
 from rigwright.serving import theirs as taking
 from rigwright.serving.activation import activation, goal
 from rigwright.serving.beside import parse, refusal, renamed, room_script
+from rigwright.serving.live import Served
 from rigwright.serving.outage import sentences
 from rigwright.serving.theirs import Found
 
@@ -101,8 +102,7 @@ def switch(
         say(f"{host}: switched with it, for they share its name: {', '.join(members[1:])}")
     box = _box(inventory, host, wanted)
     found = _look(box, order, theirs) if theirs else None
-    kept = now.cards if order.cards is not None else None
-    before = Switch(instance, _expect(box, order, now.variant_name, found), kept)
+    before = _expect(box, order, now, found)
     if dry:
         return
     if theirs and not yes:
@@ -225,17 +225,30 @@ def _box(inventory: str, host: str, wanted: Rig) -> Box:
     return replace(found[0], rig=wanted)
 
 
-def _expect(box: Box, order: Switch, declared: str, theirs: Found | None) -> str:
+def undo(order: Switch, declared: Instance, served: Served) -> Switch:
+    """The switch back to what an instance serves now, which differs from its declaration after `--once`.
+
+    Args:
+        order: The switch that it takes back.
+        declared: The instance, as the inventory has it; of one that is not served yet, this comes back.
+        served: What its host serves.
+    """
+    cards = served.cards.get(declared.name, declared.cards)
+    named_cards = cards if order.cards is not None or cards != declared.cards else None
+    return Switch(declared.name, served.serving.get(declared.name, declared.variant_name), named_cards)
+
+
+def _expect(box: Box, order: Switch, declared: Instance, theirs: Found | None) -> Switch:
     """Say what a deploy will do, how long nobody answers, and why; what would be refused is refused.
 
-    Returns the variant that is served now.
+    Returns the switch that takes it back.
     """
     box = box.ahead("facts", "served", "written", "use")
     made, found = planned(box, theirs), box.served()
     _refuse(box.name, made)
     instance = next(one for one in box.rig.instances if one.name == order.instance)
-    serving = found.serving.get(order.instance, declared)
-    say(f"{box.name}: {order.instance}: {serving} -> {order.variant}")
+    back = undo(order, declared, found)
+    say(f"{box.name}: {order.instance}: {back.variant} -> {order.variant}")
     for text in (*made.changed, *made.warnings, *(f"evidence: {one}" for one in made.evidence)):
         say(f"{box.name}: {text}")
     if made.plan.fetched_bytes:
@@ -255,7 +268,7 @@ def _expect(box: Box, order: Switch, declared: str, theirs: Found | None) -> str
             say(f"{box.name}: {sentence}")
     elif not made.plan.steps:
         say(f"{box.name}: {order.instance} serves it already")
-    return serving
+    return back
 
 
 def _refuse(host: str, made: Planned) -> None:

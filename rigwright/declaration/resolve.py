@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,9 @@ from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
+
+HEADER = re.compile("nvidia/[^/]+/include/.+")
+"""Path of a header of the CUDA toolkit, from where its wheels are installed."""
 
 
 def parse(
@@ -94,6 +98,7 @@ def parse(
             refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {wrong}")
         cuda = lock.groups.get(CUDA, ())
     patches = _toolkit_patches(catalog, cuda, refuse, locking=making == "lock")
+    problems += _refuse_changed_programs(patches)
     drivers = tables(Path(file).parent)
     _refuse_driver(entry, catalog, drivers, present, refuse)
     locked = _drivers(catalog, lock) if entry.driver.managed else []
@@ -202,6 +207,20 @@ def _toolkit_patches(
     for line in wrong:
         refuse("cuda_root", f"no cuda_root is set, and the locked toolkit cannot be used: {line}")
     return found
+
+
+def _refuse_changed_programs(patches: Sequence[Patch]) -> list[Problem]:
+    """Refusals of patches of the CUDA toolkit that change more than its headers: root runs programs of the toolkit."""
+    return [
+        Problem(
+            one.file,
+            f"targets.{path}",
+            f"a patch of the {PATCHED_TOOLKIT} may change files below nvidia/*/include/ alone: root runs its programs",
+        )
+        for one in patches
+        for path in one.becomes
+        if not HEADER.fullmatch(path)
+    ]
 
 
 def _drivers(catalog: Catalog, lock: Lock) -> list[str]:

@@ -23,6 +23,7 @@ from rigwright.operate.health import Health
 from rigwright.operate.last_error import is_exception, last_error, messages_at, severity
 from rigwright.operate.together import beside, of_all
 from rigwright.problems import Frozen, printable
+from rigwright.text import masked
 from rigwright.toml import parse
 
 SOURCE = Path(__file__).with_name("xids.toml")
@@ -121,7 +122,7 @@ def _weight(cause: Cause, line: str) -> int:
 
 
 def _meaning(cause: Cause, line: str) -> str:
-    name = printable(" ".join(cause.name_in(line).split()))
+    name = printable(" ".join(cause.name_in(masked(line)).split()))
     return f"{cause.means} (here: {name})" if name else cause.means
 
 
@@ -139,6 +140,8 @@ def _of_part(one: Diagnosis, lines: Sequence[str], number: int) -> Diagnosis:
 
 def _diagnosis(cause: Cause, line: str, where: str, weight: int, again: Command, times: int = 1) -> Diagnosis:
     command = again("check", "--only", cause.check) if cause.check else again("logs", "--instance", where)
+    # first: an excerpt may begin after the word that shows a secret
+    line = masked(line)
     match = cause.regex.search(line[:LONGEST])
     return Diagnosis(
         cause.id, where, _meaning(cause, line), excerpt(line, match.start() if match else 0), command, weight, times
@@ -150,14 +153,18 @@ def of_unknown(lines: Sequence[str], causes: Sequence[Cause], where: str, again:
     number = last_error(lines, causes)
     if number is None:
         return
-    for message in messages_at(lines, number):
+    spaced, joined = messages_at(lines, number)
+    # without the blank between two lines, no word shows that a secret follows it
+    for message in (spaced, joined) if masked(spaced) == spaced else (spaced,):
         cause = matching_cause([one for one in causes if not (one.harmless or one.general)], message)
         if cause:
             yield _diagnosis(cause, message, where, _weight(cause, message), again)
             return
     means = f"{UNKNOWN_CAUSE}this is the last error of the log"
     weight = EXCEPTION if is_exception(lines[number]) else UNKNOWN
-    one = Diagnosis("cause-unknown", where, means, short(lines[number]), again("logs", "--instance", where), weight)
+    one = Diagnosis(
+        "cause-unknown", where, means, short(masked(lines[number])), again("logs", "--instance", where), weight
+    )
     yield _of_part(one, lines, number)
 
 
@@ -182,7 +189,7 @@ def of_kernel(lines: Sequence[str], driver: str, again: Command) -> Iterator[Dia
         if present & REASONS.get(cause.id, set()):
             continue
         command = again("check", "--only", cause.check) if cause.check else ""
-        line = others[numbers[-1]]
+        line = masked(others[numbers[-1]])
         yield Diagnosis(cause.id, "", _meaning(cause, line), short(line), command, 88, len(numbers))
     for (card, code), lines_of_card in counted.items():
         yield _xid(card, code, lines_of_card, driver)

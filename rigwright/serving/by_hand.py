@@ -21,6 +21,7 @@ SCHEMA: channel.Schema = {
     "held": (holder_type,),
     "busy": (said,),
     "missing": (unit,),
+    "unstopped": (said,),
     "state": (unit, word, word),
     "log": (unit, said),
 }
@@ -92,6 +93,10 @@ def parse(output: Iterable[str]) -> Outcome:
     refusals = [str(one) for one in told.all("held")]
     refusals += [f"{name} is at work" for name in told.all("busy")]
     refusals += [f"{_instance(name)} is not there yet: deploy first" for name in told.all("missing")]
+    refusals += [
+        f"systemctl stop failed ({reason}): nothing that was compiled is removed, and nothing is restarted"
+        for reason in told.all("unstopped")
+    ]
     states = {_instance(name): (state, detail) for name, state, detail in told.many("state")}
     log = tuple((_instance(name), line) for name, line in told.many("log"))
     return Outcome("; ".join(refusals), states, log)

@@ -104,6 +104,8 @@ class Kept:
     """That its instances run as; None where it does not say so."""
     variants: Mapping[str, str] = field(default_factory=dict)
     """Instance -> the variant that it serves."""
+    cards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Instance -> GPU indexes that it has, in its order."""
 
     @property
     def intact(self) -> bool:
@@ -185,6 +187,11 @@ class Served:
     def serving(self) -> Mapping[str, str]:
         """Instance -> the variant that the current generation serves."""
         return next((kept.variants for kept in self.generations if kept.number == self.current), {})
+
+    @property
+    def cards(self) -> Mapping[str, tuple[int, ...]]:
+        """Instance -> GPU indexes that it has in the current generation, in its order."""
+        return next((kept.cards for kept in self.generations if kept.number == self.current), {})
 
     def held(self, name: str) -> UnitState | None:
         """What a unit's process holds, by the manifest of the generation that it was started from; None where it has
@@ -301,4 +308,5 @@ def _kept(told: Told, number: int, sealed: str, found: str, created: str, proven
         unit_states=made.unit_states,
         users=made.users,
         variants=made.variants,
+        cards=made.cards,
     )

@@ -146,6 +146,8 @@ class Read:
     """That its instances run as; None where it does not say so of all."""
     variants: Mapping[str, str] = field(default_factory=dict)
     """Instance -> the variant that it serves, of those whose names are names."""
+    cards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The same instances -> GPU indexes that each has, in its order."""
 
 
 def read(text: str, started_from: Mapping[str, str]) -> Read:
@@ -170,7 +172,8 @@ def read(text: str, started_from: Mapping[str, str]) -> Read:
     users = frozenset([one.user for one in made.instances.values()] + [one.user for one in made.gateway])
     known = users if all(USER.fullmatch(user) for user in users) else None
     ordered = tuple(sorted(unit_states, key=lambda unit_state: unit_state.unit))
-    return Read(ordered, known, dict(_variants(made.instances)))
+    variants = dict(_variants(made.instances))
+    return Read(ordered, known, variants, {name: made.instances[name].cards for name in variants})
 
 
 def _variants(instances: Mapping[str, _Instance]) -> Iterator[tuple[str, str]]:

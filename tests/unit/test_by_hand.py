@@ -23,7 +23,10 @@ case "$*" in
   *LoadState*) cat "$0.load" ;;
   *ActiveState*) cat "$0.state" ;;
   *SubState*) echo dead ;;
-  stop*) echo inactive > "$0.state" ;;
+  stop*)
+    if [ -e "$0.refuses" ]; then cat "$0.refuses" >&2; exit 1; fi
+    echo inactive > "$0.state"
+    ;;
   start* | restart*) cat "$0.becomes" > "$0.state" ;;
   list-units*) cat "$0.jobs" ;;
 esac
@@ -100,6 +103,28 @@ def test_what_is_compiled_is_removed_where_that_is_asked_for_once_it_is_stopped(
     for kept in (another, others, beyond):
         assert (kept / "kernel.so").exists()
     assert [verb for verb in host.asked if verb in ("stop", "restart")] == ["stop"] * recompile + ["restart"]
+
+
+def test_nothing_compiled_is_removed_and_nothing_restarted_where_a_stop_fails(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches, warm = tmp_path / "instances", tmp_path / "warm"
+    monkeypatch.setattr(by_hand, "CACHES", str(caches))
+    monkeypatch.setattr(by_hand, "WARM", str(warm))
+    folders = [caches / "chat" / "vllm-8.6", warm / "vllm-8.6"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "kernel.so").touch()
+    host.marker.parent.mkdir(parents=True, exist_ok=True)
+    host.marker.touch()
+    host.says("refuses", f"Warning\nFailed to stop {UNIT}: Connection timed out\n")
+    holder = json.dumps({"who": "ana@desk", "pid": 7, "since": "now", "doing": "restart"})
+    done = host.run_script(by_hand.script(host.rig, "restart", ["chat"], holder, recompile=True))
+    (line,) = by_hand.parse(done.stdout.splitlines()).told("restart")
+    assert line.startswith(f"refused: systemctl stop failed (Failed to stop {UNIT}: Connection timed out)")
+    assert all((folder / "kernel.so").exists() for folder in folders)
+    assert "restart" not in host.asked
+    assert host.marker.exists()
 
 
 def test_what_is_not_deployed_is_refused_and_nothing_is_done(host: Host) -> None:

@@ -17,6 +17,7 @@ from cli import main
 from cli.ending import Failed, Unreached
 from cli.hosts import Wanted
 from cli.judged import Judged
+from rigwright.declaration.edit import Switch, switched
 from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.gateway.given import Found
@@ -34,6 +35,12 @@ OTHERS = """
 engine = "plain"
 model = "small"
 context = 8192
+
+[variants."llamacpp/pair"]
+engine = "plain"
+model = "small"
+cards = 2
+context = 4096
 
 [variants."llamacpp/new-cards"]
 engine = "plain"
@@ -83,6 +90,8 @@ class Operator:
         self.ran: list[Wanted] = []
         self.looked = 0
         self.serves: dict[str, str] | None = {"chat": "llamacpp/cpu"}
+        self.cards: dict[str, tuple[int, ...]] = {}
+        """Those that its instances are served on; others are as declared."""
         box.write("catalog/box.toml", CATALOG + OTHERS)
         self.declare(two=entry(ssh_hostname="192.0.2.8"), one=entry(cards=[], instances=chat()))
         monkeypatch.setattr(verb, "boxes", self.boxes)
@@ -108,7 +117,7 @@ class Operator:
         scope: dict[str, Any] = {}
         exec(compile(self.text, inventory, "exec"), scope)
         data = dict(scope["rigs"])[str(limit)]
-        return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves))], {}
+        return [Looked(str(limit), load(data["rig"]), SimpleNamespace(serves=self.serves, cards=self.cards))], {}
 
     def deploy(self, wanted: Wanted) -> None:
         self.ran.append(wanted)
@@ -132,7 +141,7 @@ class Looked(checks.looking.Box):
         return facts(clock=int(time.time()))
 
     def served(self) -> Served:
-        kept = Kept(1, "0" * 64, "0" * 64, "", variants=self.target.serves)
+        kept = Kept(1, "0" * 64, "0" * 64, "", variants=self.target.serves, cards=self.target.cards)
         return Served(
             generations=(kept,), current=1, processes={"rigwright-chat.service": Process("active", "running")}
         )
@@ -277,7 +286,7 @@ def test_a_literal_that_says_more_than_that_is_not_edited(operator: Operator) ->
 @pytest.fixture
 def planless(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Operator:
     """Nothing is asked of the stand-in for a host, whose cards are not there."""
-    monkeypatch.setattr(verb, "_expect", lambda box, order, declared, found: declared)
+    monkeypatch.setattr(verb, "_expect", lambda box, order, declared, found: verb.undo(order, declared, box.served()))
     return operator
 
 
@@ -326,11 +335,29 @@ def test_instances_behind_one_name_are_switched_together(planless: Operator) -> 
 def test_one_with_other_cards_that_answers_wrongly_gives_them_back(planless: Operator) -> None:
     operator = planless
     operator.declare(one=entry(instances=chat(variant="llamacpp/two", cards=[0, 1])))
-    before = operator.text
+    before, operator.serves = operator.text, {"chat": "llamacpp/two"}
     operator.judged = Judged("chat", "llamacpp/one", checks=[FAIL])
     assert operator.switch("chat", "llamacpp/one", *ONE).exit_code == 1
     assert orders(operator) == ["chat:llamacpp/one:0", "chat:llamacpp/two:0,1"]
     assert operator.text == before
+
+
+@pytest.mark.parametrize(("variant", "cards"), [("llamacpp/one", (1,)), ("llamacpp/two", (1, 0))])
+def test_one_that_answers_wrongly_after_once_gives_way_to_what_was_served_and_on_those_cards(
+    planless: Operator, variant: str, cards: tuple[int, ...]
+) -> None:
+    operator = planless
+    declared = entry(instances=chat(variant="llamacpp/two", cards=[0, 1]))
+    operator.declare(one=declared)
+    before, operator.serves, operator.cards = operator.text, {"chat": variant}, {"chat": cards}
+    operator.judged = Judged("chat", "llamacpp/pair", checks=[FAIL])
+    assert operator.switch("chat", "llamacpp/pair", *ONE).exit_code == 1
+    listed = ",".join(map(str, cards))
+    assert orders(operator) == ["chat:llamacpp/pair", f"chat:{variant}:{listed}"]
+    assert operator.text == before
+    ((_, data),) = operator.box.group({"one": declared})
+    (served,) = load(switched(data["rig"], Switch("chat", variant, cards))).instances
+    assert (served.variant_name, served.cards) == (variant, cards)
 
 
 OLD, NEW = {"chat": "llamacpp/cpu"}, {"chat": "llamacpp/wide"}

@@ -348,6 +348,32 @@ def test_patches_that_a_toolkit_cannot_have_are_refused_while_the_inventory_load
     assert found in " ".join(done.output.split()), done.output
 
 
+@pytest.mark.parametrize(
+    ("of", "path", "refused"),
+    [
+        ("nvidia-cuda-nvcc", "nvidia/cu13/bin/nvcc", True),
+        ("nvidia-cuda-nvcc", "nvidia/cu13/bin/nvcc.profile", True),
+        ("nvidia-nvvm", "nvidia/cu13/nvvm/include/nvvm.h", True),
+        ("nvidia-cuda-crt", "other/nvidia/cu13/include/crt/new.h", True),
+        ("nvidia-cuda-crt", "nvidia/cu13/include/crt/new.h", False),
+    ],
+)
+def test_a_patch_of_the_toolkit_changes_no_program_that_root_runs(
+    tmp_path: Path, of: str, path: str, refused: bool
+) -> None:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog/cuda.toml").write_text(INPUT.replace("NAME", "cuda").replace("PATCH", "fast-nvcc"))
+    (tmp_path / "rig.py").write_text(INVENTORY)
+    target = {"path": path, "before": "a" * 64, "after": sha256(AFTER), "file": "words"}
+    versions = [next(one.version for one in Lock.load([ROOT / "locks"]).groups["cuda"] if one.name == of)]
+    write(tmp_path / "patches/fast-nvcc", {"words": AFTER}, of=of, versions=versions, diff=None, targets=[target])
+    done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py")])
+    said = (
+        f"{tmp_path}/patches/fast-nvcc/patch.toml: targets.{path}: a patch of the CUDA toolkit may change files below"
+    )
+    assert (said in " ".join(done.output.split())) == (done.exit_code == 2) == refused, done.output
+
+
 def test_the_verb_names_the_shipped_patch_with_its_reason_and_end(tmp_path: Path) -> None:
     (tmp_path / "rig.py").write_text(INVENTORY)
     done = CliRunner().invoke(main, ["patches", str(tmp_path / "rig.py"), "--json"])

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import health
+from checks.survey.host import common, health
 from cli.diagnose import causes_for_log
 from cli.ending import Refused
 from cli.log_file import LAST, read_log
+from rigwright import text
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
 from rigwright.engines.python_log_patterns import FORMS
@@ -144,6 +145,34 @@ def test_an_exception_of_no_known_cause_shows_its_frame(lines: list[str], shown:
     for log in (lines, marked):
         found = diagnosed(Evidence("", "", logs={"": log}), {"": causes_for_log(log)})[0]
         assert found.means.endswith(f"it failed in {shown}")
+
+
+def test_podmans_missing_card_in_a_log_of_another_host_has_a_remedy_that_fits_every_engine() -> None:
+    assert ids("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0") == ["container-device"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm: error: unrecognized arguments: --api-key=sk-0123456789",
+        "vllm: error: unrecognized arguments: --served-model-name x --hf-token sk-0123456789",
+        f"{'x' * 150} --api-key sk-0123456789 vllm: error: unrecognized arguments: --foo",
+        f"{'x' * 105} --api-key=sk-{'0123456789' * 5} vllm: error: unrecognized arguments: --foo",
+        "ValueError: unrecognized\narguments: --api-key\n  sk-0123456789",
+        "ValueError: unrecogn\nized arguments: --api-key\n  sk-0123456789",
+        "ERROR a message of no cause --api-key=sk-0123456789",
+        "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! token=sk-0123456789",
+    ],
+)
+def test_no_report_has_a_secret_of_a_line(line: str) -> None:
+    lines = line.split("\n")
+    found = diagnosed(Evidence("", "", logs={"": lines}, kernel=lines), {"": causes_for_log(lines)})
+    assert found
+    assert not re.search("sk-|[0-9]{9}", " ".join(f"{one.means} {one.evidence}" for one in found))
+
+
+def test_the_survey_and_reports_know_secrets_by_the_same_form() -> None:
+    assert text.SECRET == common.SECRET
 
 
 def test_a_line_shows_one_cause() -> None:

@@ -32,6 +32,7 @@ def test_a_deploy_reads_the_slots_that_were_written() -> None:
     assert found.unit_states == AIM.unit_states
     assert found.users == {"rigwright-chat", "rigwright-code"}
     assert found.variants == {"chat": "llamacpp/sample", "code": "llamacpp/sample"}
+    assert found.cards == {"chat": (1, 0), "code": ()}
     assert [
         (unit_state.unit, unit_state.port, unit_state.cards, unit_state.holders, unit_state.leads_to)
         for unit_state in AIM.unit_states

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import socket
 import struct
 import subprocess
@@ -47,6 +48,8 @@ class Start:
     weights: tuple[str, ...] = ("weights 1.gguf",)
     group: str = "/rigwright.slice/rigwright-chat.service"
     """The control group that systemd says its unit has."""
+    tasks: str = "TasksCurrent=96\nTasksMax=4096"
+    """The unit's processes and the limit of them, as systemd has them."""
     busy: bool = False
     """Whether systemd does not say it when it is first asked."""
     processes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
@@ -101,7 +104,9 @@ class Start:
         if self.busy:
             heard = self.folder / "heard"
             group = f"if [ -e {heard} ]; then {group}; else touch {heard}; exit 1; fi"
-        answer = f"case $* in *ControlGroup*) {group} ;; *) echo {'yes' if unread else 'no'} ;; esac"
+        tasks = f"echo '{self.tasks}'"
+        other = f"echo {'yes' if unread else 'no'}"
+        answer = f"case $* in *ControlGroup*) {group} ;; *TasksMax*) {tasks} ;; *) {other} ;; esac"
         stand_in(self.folder / "bin", "systemctl", answer)
         script = str(self.folder / "config" / "current" / "ready")
         return subprocess.run(
@@ -258,24 +263,69 @@ def test_it_asks_what_its_kind_of_engine_is_asked_and_warms_it_up_once_it_has_an
     assert "no answer to chat.1, which only warms it up" in done.stdout
 
 
-@pytest.mark.parametrize("batches", [(30,), (64, 6)])
-def test_it_is_warmed_up_by_many_requests_at_once(start: Start, batches: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("tasks", "batches"),
+    [
+        ("TasksCurrent=96\nTasksMax=4096", (30,)),
+        ("TasksCurrent=96\nTasksMax=4096", (64, 6)),
+        ("TasksMax=infinity\nTasksCurrent=[not set]", (64, 6)),
+        ("TasksCurrent=416\nTasksMax=512", (12, 12, 6)),
+        ("TasksCurrent=510\nTasksMax=512", (1, 1, 1)),
+        ("", (1, 1, 1)),
+    ],
+)
+def test_it_is_warmed_up_by_as_many_requests_at_once_as_its_limit_of_processes_allows(
+    start: Start, tasks: str, batches: tuple[int, ...]
+) -> None:
     barriers = [one for size in batches for one in [threading.Barrier(size)] * size]
+    under_way, most, lock = 0, 0, threading.Lock()
 
     def answer_with_all(barrier: threading.Barrier) -> Answer:
         def answer(handler: Handler, at: int) -> None:
+            nonlocal under_way, most
+            with lock:
+                under_way += 1
+                most = max(most, under_way)
             with suppress(threading.BrokenBarrierError):
                 barrier.wait(5)
+                with lock:
+                    under_way -= 1
                 handler.begin(200, 0)
 
         return answer
 
+    start.tasks = tasks
     start.requests = (ONE_TOKEN, *[Request("/warm")] * sum(batches))
     start.server.serve(COMPLETIONS, whole(b"{}"))
     start.server.serve("warm", *map(answer_with_all, barriers))
+    limits = start.folder / "limits"
+    limits.touch()
+    limits.chmod(0o666)
+    for path in (start.folder, *start.folder.parents[:-2]):
+        path.chmod(0o755)
+    stand_in(start.folder / "bin", "curl", f'echo "$*" >> {limits}; exec /usr/bin/curl "$@"')
     done = start.ready(os.getpid())
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * sum(batches)]
+    assert most == max(batches)
+    # all together may take as long as one after the other
+    at_once = batches[0] if len(batches) > 1 else 64
+    seconds = re.findall("--max-time ([0-9]+)", limits.read_text())
+    assert sorted(seconds, key=int) == ["300", *[str(300 * at_once)] * sum(batches)]
+
+
+def test_a_shell_that_cannot_start_the_requests_which_warm_it_up_does_not_fail_the_start(start: Start) -> None:
+    start.requests = (ONE_TOKEN, *[Request("/warm")] * 3)
+    start.server.serve(COMPLETIONS, whole(b"{}"))
+    start.server.serve("warm", whole(b"{}"))
+    start.write()
+    script = start.generation / "ready"
+    # as dash ends where it cannot fork
+    script.write_text(script.read_text().replace("  under_way=0\n  for", '  [ "$1" = 1 ] || exit 2\n  for'))
+    start.write = lambda: None  # type: ignore[method-assign]
+    done = start.ready(os.getpid())
+    assert done.returncode == 0, done.stderr
+    assert [one.path for one in start.server.asked] == [COMPLETIONS, *["warm"] * 3]
 
 
 def test_an_empty_key_is_never_ready(start: Start) -> None:

@@ -73,7 +73,8 @@ class Image(InstallingKind):
     packages = ("crun", "podman", "skopeo")
     pieces = "layers"
     contained_by = "podman"
-    causes = (*CAUSES, *INSIDE.causes)
+    # podman alone starts it, and its messages are those above; a missing device file has a cause of its own
+    causes = (*CAUSES, *(one for one in INSIDE.causes if one.id != "container-device"))
     marks = INSIDE.marks
     judges_names = INSIDE.judges_names
     salts_prompts = INSIDE.salts_prompts
