@@ -44,8 +44,8 @@ from rigwright.supply.lock import Artefact
 DISTRIBUTION = "vllm"
 # What the version of a build for the CPU ends in.
 CPU = "+cpu"
-# The rules for request fields are made for vllm/entrypoints/anthropic of 0.20.2, 0.21.0 and 0.33.0; releases between 0.28
-# and 0.33 and before 0.20.2 count as having no member beyond those.
+# The rules for request fields are made for vllm/entrypoints/anthropic of 0.20.2, 0.21.0 and 0.33.0; releases from
+# 0.28 to 0.33 and before 0.20.2 count as having no member beyond those.
 # 0.33.0 makes `thinking.budget_tokens` a `thinking_token_budget`, which up to 0.27 changes the answers of other clients
 # (GHSA-fpch-3xrf-7q96).
 _JUDGED = "<0.34,!=0.22.*,!=0.23.*,!=0.24.*,!=0.25.*,!=0.26.*,!=0.27.*"
