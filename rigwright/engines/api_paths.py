@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 COMPLETIONS = ("chat/completions", "completions", "responses")
@@ -12,11 +13,11 @@ MESSAGES = ("messages", "messages/count_tokens")
 """Anthropic's."""
 
 
-def released_paths(since: Mapping[str, str], release: str) -> tuple[str, ...]:
-    """Those of `MESSAGES` that a release answers.
+def released_paths(releases: Mapping[str, SpecifierSet], release: str) -> tuple[str, ...]:
+    """Those of `MESSAGES` that are open with a release.
 
     Args:
-        since: Path -> the first release that answers it.
+        releases: Path -> the releases that answer it within the rules for request fields.
         release: A version. One without an order, such as a commit, counts as current: an engine that lacks a path
             refuses it itself.
     """
@@ -24,4 +25,4 @@ def released_paths(since: Mapping[str, str], release: str) -> tuple[str, ...]:
         found = Version(release)
     except InvalidVersion:
         return MESSAGES
-    return tuple(path for path in MESSAGES if found >= Version(since[path]))
+    return tuple(path for path in MESSAGES if releases[path].contains(found, prereleases=True))

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from rigwright import toml
 
 FILE = Path(__file__).resolve().parents[2] / "catalog/gateway/fields.toml"
-_BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns", "counts"}
+_BOUNDED = {"scalars", "entries", "prompts", "number", "size", "regex", "patterns", "counts", "stamp"}
 _MODEST = (
     "with counts of at most 2000, at most 10000 characters and at most 64 times * + ? or {m,n} when all counts are "
     "multiplied out, and without * or + on what may be empty"
 )
-_NAMING = {"scalars", "words", "schemes"}
+_NAMING = {"scalars", "words", "schemes", "stamp"}
 
 
 class RequestRule(BaseModel):
@@ -41,6 +41,7 @@ class RequestRule(BaseModel):
         "patterns",
         "references",
         "counts",
+        "stamp",
     ]
     at: tuple[str, ...]
     names: tuple[str, ...] = ()
@@ -75,6 +76,8 @@ class RequestRule(BaseModel):
             "size": f"may be at most {self.most} bytes",
             "words": f"must not be {listed}",
             "schemes": f"must begin with {listed}",
+            "stamp": f"must have {self.most} ASCII characters and a semicolon behind its first cch= if it begins with "
+            f"{listed}",
             "regex": f"may be at most {self.most} bytes, {_MODEST}",
             "patterns": f"may have patterns of at most {self.most} bytes each and {4 * self.most} together, {_MODEST}",
             "counts": f"may have minItems, maxItems and counts of the like of at most {self.most} each and "

@@ -150,7 +150,7 @@ function answers.headers()
   end
   local request = ngx.status >= 400 and not ngx.is_subrequest and requests.current()
   if request and not request.rendered and protocols.translates() then
-    request.untranslated = ""
+    request.untranslated, request.left = {}, MOST_ERROR
     header["Content-Type"], header["Content-Length"] = "application/json", nil
   end
   local kind = header["Content-Type"]
@@ -164,8 +164,12 @@ end
 function answers.translate()
   local request = requests.current()
   if not request or not request.untranslated then return end
-  request.untranslated = (request.untranslated .. (ngx.arg[1] or "")):sub(1, MOST_ERROR)
-  ngx.arg[1] = ngx.arg[2] and protocols.translate(ngx.status, request.untranslated) or nil
+  local piece = (ngx.arg[1] or ""):sub(1, request.left)
+  if piece ~= "" then
+    request.left = request.left - #piece
+    table.insert(request.untranslated, piece)
+  end
+  ngx.arg[1] = ngx.arg[2] and protocols.translate(ngx.status, table.concat(request.untranslated)) or nil
 end
 
 -- The text of a page that was replaced, or of an error.

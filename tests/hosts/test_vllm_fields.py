@@ -52,6 +52,7 @@ DIRECT = {
     "thinking_token_budget": (TAKES, "likewise"),
     "schemas": (TAKES, "a schema of one long text is compiled soon; a large one takes minutes"),
     "tools": (REFUSES, "a text is no list"),
+    "tool_definitions": (REFUSES, "its request models have no such part of a content"),
     "regex": (BLOCKS, "the expression is compiled where all requests wait"),
     "patterns": (BLOCKS, "likewise, out of a schema"),
     "references": (TAKES, "the field is llama.cpp's"),
@@ -74,6 +75,7 @@ DIRECT = {
     "id_slot": (TAKES, "llama.cpp's"),
     "lora": (TAKES, "llama.cpp's"),
     "server_internals": (TAKES, "llama.cpp's"),
+    "system_stamp": (TAKES, "llama.cpp's, and of another path"),
 }
 """What each rule's example does to vLLM 0.21.0 as it is declared here, and why no more."""
 SECONDS = 5

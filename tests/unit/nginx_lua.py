@@ -85,6 +85,11 @@ class NginxLua:
         return self._lua.table_from(value, recursive=True) if isinstance(value, dict) else value
 
     @property
+    def collector(self) -> Any:
+        """`collectgarbage`: its `count` is what all values take, in KiB."""
+        return self._lua.globals().collectgarbage
+
+    @property
     def ngx(self) -> Any:
         """What nginx gives to Lua."""
         return self._lua.globals().ngx

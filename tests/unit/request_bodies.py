@@ -84,6 +84,7 @@ def _wrong(rule: RequestRule) -> JsonValue:
         "words": rule.names[0] if rule.names else None,
         "schemes": "file:///etc/passwd",
         "regex": BOMB,
+        "stamp": f"{rule.names[0]} cch=a;" if rule.names else None,
         "references": {"$defs": {"a": {"$ref": "#/$defs/a"}}},
         "counts": {"items": [{"properties": {"a": {"maxItems": 10**9}}}]},
         "patterns": {"items": [{"properties": {"a": {"pattern": BOMB}}}]},

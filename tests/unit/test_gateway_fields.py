@@ -27,6 +27,9 @@ from tests.unit.serving_samples import able
 
 PATHS = ["chat/completions", "completions", "responses", "embeddings", "rerank", "messages", "messages/count_tokens"]
 RULES = {rule.name: rule for rule in request_rules()}
+BEHIND = {"grammar_size": ["grammar"], "structural_tag_size": ["structural_tag"]}
+BEHIND |= {name: ["tool_definitions"] for name in ("patterns", "references", "schema_counts")}
+"""Rules that are for what others let through only where they are allowed."""
 
 
 def judging(folder: Path, *allowed: str, salted: bool = False) -> Model:
@@ -57,8 +60,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.mark.parametrize("example", refused_examples(), ids=lambda one: one.rule)
 def test_each_rule_refuses_its_example_until_it_is_allowed(strict: Model, tmp_path: Path, example: Example) -> None:
     rule = RULES[example.rule]
-    # a grammar that is allowed still has a limit
-    others = {"grammar_size": ["grammar"], "structural_tag_size": ["structural_tag"]}.get(rule.name, [])
+    others = BEHIND.get(rule.name, [])
     refused = refusal(judging(tmp_path, *others), example)
     assert refused is not None
     assert refused.param in rule.at
@@ -73,8 +75,8 @@ def test_each_rule_lets_what_clients_need_pass(strict: Model, example: Example) 
 
 
 @pytest.mark.parametrize("example", list(refused_places()), ids=lambda one: f"{one.rule}-{next(iter(one.members))}")
-def test_a_rule_is_for_each_of_its_places(strict: Model, example: Example) -> None:
-    refused = refusal(strict, example)
+def test_a_rule_is_for_each_of_its_places(tmp_path: Path, example: Example) -> None:
+    refused = refusal(judging(tmp_path, *BEHIND.get(example.rule, [])), example)
     assert refused is not None and refused.param in RULES[example.rule].at
 
 
@@ -120,6 +122,14 @@ def test_a_request_of_claude_code_passes(strict: Model) -> None:
         (b'["END"]', b"[" + b",".join([b'"x"'] * 65) + b"]", "stop_sequences"),
         (b'"stream"', b'"chat_template_kwargs":{"chat_template":"x"},"stream"', "chat_template_kwargs"),
         (b'"stream"', b'"kv_transfer_params":{"remote_host":"192.0.2.1"},"stream"', "kv_transfer_params"),
+        (b'"stream"', b'"ec_transfer_params":{"a":{"peer_host":"192.0.2.1"}},"stream"', "ec_transfer_params"),
+        (
+            b'{"role":"assistant",',
+            b'{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":'
+            b'{"name":"a","input_schema":{}}}}]},{"role":"assistant",',
+            "messages[].content[].tool.definition",
+        ),
+        (b"cch=a5145;", b"cch=a;", "system[].text"),
     ],
 )
 def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
@@ -130,10 +140,53 @@ def test_fields_that_engines_convert_are_judged_where_the_protocol_has_them(
     assert refused is not None and refused.param == param
 
 
+@pytest.mark.parametrize(
+    ("schema", "passes"),
+    [({"type": "object"}, True), ({"pattern": "(.{0,1000}){0,1000}x"}, False), ({"maxItems": 10**9}, False)],
+)
+def test_a_tool_that_a_message_defines_is_judged_where_it_is_allowed(
+    tmp_path: Path, schema: object, passes: bool
+) -> None:
+    tool = {"type": "tool_definition", "definition": {"name": "a", "input_schema": schema}}
+    sent = {"model": "m", "messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": tool}]}]}
+    refused = refusal(judging(tmp_path, "tool_definitions"), json.dumps(sent).encode(), "messages")
+    assert (refused is None) is passes
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;", True),
+        ("x-anthropic-billing-header: cch=00000;You are an agent; cch=", True),
+        ("x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoint=cli;", True),
+        ("x-anthropic-billing-header", True),
+        (" x-anthropic-billing-header:cch=", True),
+        ("You are an agent. x-anthropic-billing-header:cch=", True),
+        ("X-Anthropic-Billing-Header: cch=", True),
+        ("x-anthropic-billing-header:cch=\nforged", False),
+        ("x-anthropic-billing-header:cch=a5145", False),
+        ("x-anthropic-billing-header:cch=a514;;", True),
+        ("x-anthropic-billing-header:cch=a514; ", False),
+        ("x-anthropic-billing-header:cch=a51455;", False),
+        ("x-anthropic-billing-header: cch=a; cch=a5145;", False),
+        ("x-anthropic-billing-header:" + " " * 70_000 + "cch=", False),
+        # five characters of more bytes
+        ("x-anthropic-billing-header:cch=a514é;", False),
+        ("x-anthropic-billing-header:cch=aaaé;", False),
+    ],
+)
+def test_a_system_text_is_one_that_llama_server_does_not_log(strict: Model, text: str, passes: bool) -> None:
+    for system in (text, [{"type": "text", "text": "a"}, {"type": "text", "text": text}]):
+        for plain in (True, False):
+            sent = json.dumps({"model": "m", "system": system}, ensure_ascii=plain).encode()
+            assert (refusal(strict, sent, "messages") is None) is passes
+
+
 @pytest.mark.parametrize("rule", request_rules(), ids=lambda one: one.name)
-def test_null_is_no_value(strict: Model, rule: RequestRule) -> None:
+def test_null_is_no_value(tmp_path: Path, rule: RequestRule) -> None:
+    made = judging(tmp_path, *BEHIND.get(rule.name, []))
     for place in rule.at:
-        assert refusal(strict, at_place(rule, place, None)) is None
+        assert refusal(made, at_place(rule, place, None)) is None
 
 
 def test_rules_are_complete_and_of_known_kinds() -> None:

@@ -138,7 +138,24 @@ def test_errors_of_engines_and_of_the_router_get_the_shape_of_their_path(
 def test_an_error_without_an_end_takes_little_memory(lua: NginxLua) -> None:
     text, _ = answered(lua, "/v1/messages", 500, *["x" * 100_000] * 5)
     assert json.loads(text)["error"]["message"] == "the request was refused"
-    assert len(lua.require("requests").current().untranslated) == 65536
+    request = lua.require("requests").current()
+    assert (len(request.untranslated), len(request.untranslated[1]), request.left) == (1, 65536, 0)
+
+
+def test_each_piece_of_an_error_costs_its_own_bytes_alone(lua: NginxLua) -> None:
+    ngx = lua.ngx
+    ngx.var.connection, ngx.var.request_uri, ngx.status = "1", "/v1/messages", 500
+    lua.require("requests").begin()
+    lua.answer(500, {}, engine="application/json")
+    translate, collector = lua.require("answers").translate, lua.collector
+    collector("stop")
+    before = collector("count")
+    # equal texts would be one in memory
+    for piece in ("x" * 40_000, *map(chr, range(200)), "x" * 40_000, *map(chr, range(200))):
+        ngx.arg[1], ngx.arg[2] = piece, False
+        translate()
+    # in KiB
+    assert collector("count") - before < 1024
 
 
 @pytest.mark.parametrize(("target", "status"), [("/v1/messages", 200), ("/v1/chat/completions", 400)])
@@ -219,6 +236,15 @@ NEWER = (*COMPLETIONS, *MESSAGES)
         ("0.17.0", NEWER),
         ("0.21.0", NEWER),
         ("0.21.0+cpu", NEWER),
+        # `thinking.budget_tokens` may reach what GHSA-fpch-3xrf-7q96 is about
+        ("0.22.0rc1", COMPLETIONS),
+        ("0.22.0", COMPLETIONS),
+        ("0.27.9+cpu", COMPLETIONS),
+        ("0.28.0", NEWER),
+        ("0.33.1+cpu", NEWER),
+        # of unknown fields
+        ("0.34.0rc1", COMPLETIONS),
+        ("1.0", COMPLETIONS),
     ],
 )
 def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:

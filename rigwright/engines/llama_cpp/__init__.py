@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.catalog import Catalog, Model
@@ -13,7 +14,7 @@ from rigwright.declaration.entry import Roots
 from rigwright.declaration.models import Selection
 from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
-from rigwright.engines.api_paths import COMPLETIONS, released_paths
+from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.keys import EngineKeys
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from rigwright.host.facts import HostFacts
 
 
-# llama-cpp-python's first release whose llama-server answers them.
-MESSAGES_SINCE = {"messages": "0.3.17", "messages/count_tokens": "0.3.17"}
+# llama-cpp-python's releases whose llama-server answers them.
+MESSAGES_RELEASES = {path: SpecifierSet(">=0.3.17") for path in MESSAGES}
 
 
 class LlamaCpp(InstallingKind):
@@ -79,7 +80,7 @@ class LlamaCpp(InstallingKind):
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """OpenAI's, and Anthropic's where its source has them."""
-        return (*COMPLETIONS, *released_paths(MESSAGES_SINCE, instance.artefacts[0].version))
+        return (*COMPLETIONS, *released_paths(MESSAGES_RELEASES, instance.artefacts[0].version))
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.catalog import Catalog, Model
@@ -43,8 +44,16 @@ from rigwright.supply.lock import Artefact
 DISTRIBUTION = "vllm"
 # What the version of a build for the CPU ends in.
 CPU = "+cpu"
-# The first releases with vllm/entrypoints/anthropic and with its token counting.
-MESSAGES_SINCE = {"messages": "0.11.1", "messages/count_tokens": "0.17.0"}
+# The rules for request fields are made for vllm/entrypoints/anthropic of 0.20.2, 0.21.0 and 0.33.0; releases from
+# 0.28 to 0.33 and before 0.20.2 count as having no member beyond those.
+# 0.33.0 makes `thinking.budget_tokens` a `thinking_token_budget`, which up to 0.27 changes the answers of other clients
+# (GHSA-fpch-3xrf-7q96).
+_JUDGED = "<0.34,!=0.22.*,!=0.23.*,!=0.24.*,!=0.25.*,!=0.26.*,!=0.27.*"
+# The first releases with that folder and with its token counting.
+MESSAGES_RELEASES = {
+    "messages": SpecifierSet(f">=0.11.1,{_JUDGED}"),
+    "messages/count_tokens": SpecifierSet(f">=0.17,{_JUDGED}"),
+}
 
 
 class Vllm(Kind):
@@ -62,7 +71,7 @@ class Vllm(Kind):
     marks = told.MARKS
     judges_names = True
     salts_prompts = True
-    # vllm/entrypoints/anthropic/protocol.py has no cache_salt, in 0.21.0 as in later releases
+    # vllm/entrypoints/anthropic/protocol.py: 0.21.0 has no cache_salt; 0.33.0 has one, but not where tokens are counted
     unsalted_paths = MESSAGES
 
     def rules(self) -> tuple[Rule, ...]:
@@ -91,8 +100,8 @@ class Vllm(Kind):
         return command.METRICS, self.counts
 
     def paths(self, instance: Instance) -> tuple[str, ...]:
-        """OpenAI's, and Anthropic's from the releases on that have them."""
-        return (*COMPLETIONS, *released_paths(MESSAGES_SINCE, self.release(instance.engine, instance.artefacts)))
+        """OpenAI's, and Anthropic's with the releases of `MESSAGES_RELEASES`."""
+        return (*COMPLETIONS, *released_paths(MESSAGES_RELEASES, self.release(instance.engine, instance.artefacts)))
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""

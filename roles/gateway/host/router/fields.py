@@ -28,6 +28,7 @@ KINDS = (
     "patterns",
     "references",
     "counts",
+    "stamp",
 )
 """What a rule demands of the value at its places:
 
@@ -39,7 +40,8 @@ none of `names`. schemes: a text that begins with one of `names`. regex: a text 
 regular expression. patterns: the same of each regular expression in a JSON Schema, and `PATTERNS` times as much of all.
 references: no `$ref` of a JSON Schema leads to itself without a property or an entry in between. counts: each of
 ENTRY_COUNTS in a JSON Schema is at most `most`, all together `PATTERNS` times as much, and each of LENGTHS at most
-`LONGEST`. For the last three, a text is the JSON of an object.
+`LONGEST`. For these three, a text is the JSON of an object. stamp: a text that begins with one of `names` has no
+`STAMP`, or behind its first one `most` ASCII characters and `STAMP_END`.
 """
 ENTRY_COUNTS = frozenset(("minItems", "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"))
 """Keywords of a JSON Schema that say how many entries or members a value has; an engine may have a symbol for each."""
@@ -54,6 +56,8 @@ MOST_STEPS = 200_000
 MOST_SCHEME = 16
 """Characters of a text that are compared with schemes: it may be of 64 MiB."""
 ENTRY = "[]"
+STAMP = "cch="
+STAMP_END = ";"
 PATTERNS = 4
 """Times the limit of one regular expression that all of a JSON Schema may have together."""
 MOST_TIMES = 2000
@@ -197,6 +201,17 @@ def _has_scheme(rule: FieldRule, value: Any, _: int | None) -> bool:
     return not isinstance(value, str) or value[:MOST_SCHEME].lower().startswith(tuple(rule.names))
 
 
+def _has_regular_stamp(rule: FieldRule, value: Any, _: int | None) -> bool:
+    if not isinstance(value, str) or not value.startswith(tuple(rule.names)):
+        return True
+    first = value.find(STAMP)
+    if first < 0:
+        return True
+    end = first + len(STAMP) + int(rule.most)
+    # the engine counts bytes, of which another character has several
+    return value[first:end].isascii() and value.startswith(STAMP_END, end)
+
+
 def _is_modest_text(rule: FieldRule, value: Any, _: int | None) -> bool:
     return not isinstance(value, str) or is_modest(value, rule.most)
 
@@ -246,6 +261,7 @@ _DEMANDS: Mapping[str, Callable[[FieldRule, Any, int | None], bool]] = {
     "patterns": _has_modest_patterns,
     "references": _has_finite_references,
     "counts": _has_small_counts,
+    "stamp": _has_regular_stamp,
 }
 
 
