@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from checks.survey.host.closures import NAME, TRAMPOLINE, are_closures
+from checks.survey.host.closures import NAME, TRAMPOLINE
 from checks.survey.host.code import Code
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="closures are read on x86-64 alone")

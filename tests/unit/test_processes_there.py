@@ -186,7 +186,7 @@ def there() -> Processes:
     )
 
 
-def red(found: Processes) -> dict[str, str]:
+def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
     """Check -> what it says, of those that are red."""
     user, group = (
         User("rigwright-chat", 990, 990, "/nonexistent", "/usr/sbin/nologin"),
@@ -206,7 +206,7 @@ def red(found: Processes) -> dict[str, str]:
         "S18": lambda: p.test_privileges(survey, RIG, WANTED),
         "S19": lambda: p.test_namespaces(survey, RIG, WANTED),
         "S20": lambda: g.test_groups(survey, RIG, WANTED),
-        "S21": lambda: c.test_code(survey, RIG, WANTED),
+        "S21": lambda: c.test_code(survey, RIG, WANTED, lambda _, note: (notes if notes is not None else []).append(str(note))),
         "S25": lambda: c.test_words(survey, RIG, WANTED),
         "S22": lambda: p.test_running(survey, RIG, WANTED),
         "S23": lambda: p.test_preload(survey),
@@ -237,9 +237,17 @@ def test_a_sound_host_is_green() -> None:
     assert red(there()) == {}
 
 
-def test_closures_of_libffis_are_no_code_of_no_file() -> None:
-    assert red(of(there(), code=["closures /memfd:libffi (deleted)"])) == {}
+def test_closures_of_libffis_are_a_note() -> None:
+    notes: list[str] = []
+    assert red(of(there(), code=["closures /memfd:libffi (deleted)"]), notes) == {}
+    assert [note.endswith(f"libffi's closures: {CHAT} (/memfd:libffi (deleted))") for note in notes] == [True]
     assert set(red(of(there(), code=["unnamed /memfd:libffi (deleted)"]))) == {"S21"}
+
+
+def test_a_process_that_is_not_judged_is_red_by_its_name() -> None:
+    found = red(of(there(), code=["unjudged too many mappings"]))
+    assert set(found) == {"S21"}
+    assert f"{CHAT} is not judged: too many mappings" in found["S21"]
 
 
 MAIN = there().units[CHAT].processes[0]
