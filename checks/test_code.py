@@ -35,9 +35,7 @@ GIVEN = re.compile("LISTEN_(PID|FDS|FDNAMES|PIDFDID)|NOTIFY_SOCKET|WATCHDOG_(PID
     why="a library that was replaced, deleted or injected changes what is computed",
     blind="code in the form of libffi's closures: what they hold is plausible at one moment, not proven",
 )
-def test_code(
-    survey: Survey, rig: Rig, desired: Desired, record_property: Callable[[str, object], None]
-) -> None:
+def test_code(survey: Survey, rig: Rig, desired: Desired, record_property: Callable[[str, object], None]) -> None:
     services = running(survey, rig, desired)
     judged = survey.read(PROCESSES).code
     folders = {i.unit: f"{rig.installed(desired.installations[i.installed_as].folder)}/" for i in rig.instances}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 NAME = "/memfd:libffi (deleted)"
@@ -23,7 +23,9 @@ PAGE = 4096  # bytes: segments of its allocator begin and end with pages
 RECORD = 8  # words of an allocated closure: its size, the trampoline (3) and its target, cif, fun, user_data
 AREAS = 256  # mappings of one process: libffi maps a page each time, which 62 closures fit in
 BYTES = 1 << 20  # of one process
-NEAR = 1 << 26  # bytes: memory that freed closures led to may be unmapped since; glibc's and Python's arenas are smaller
+NEAR = (
+    1 << 26
+)  # bytes: memory that freed closures led to may be unmapped since; glibc's and Python's arenas are smaller
 FENCE = 0xB  # what dlmalloc ends a full segment with, three times (FENCEPOST_HEAD)
 TREES = 32  # dlmalloc's bins of large chunks (NTREEBINS)
 Areas = Sequence[tuple[int, int]]
@@ -110,7 +112,7 @@ class AddressSpace:
             return False
         if tuple(rest[:3]) == TRAMPOLINE:
             return len(rest) == RECORD - 1 and self._is_closure(rest[3:])
-        kinds = (
+        kinds: tuple[Callable[[int], bool], ...] = (
             self._is_link,
             self._is_link,
             lambda word: word == TRAMPOLINE[2] or self._is_link(word),

@@ -13,7 +13,7 @@ from checks.survey.host import closures, common
 MAPPING = re.compile(r"^([0-9a-f]+-[0-9a-f]+) (\S+) \S+ \S+ ([0-9]+) *(.*)$")
 MAPS = 16 << 20  # bytes of a list of mappings: what a kernel's 65,530 take, with usual paths
 REGIONS = 16384  # executable mappings of one process: each costs two look-ups of files
-READS = 256  # lists of mappings that are read for files of closures that processes share since a fork
+SHARED = 64 << 20  # bytes of such lists that are read for files of closures that processes share since a fork
 GROUPS = "/sys/fs/cgroup"
 KERNELS_OWN = ("[vdso]", "[vsyscall]", "[uprobes]")
 UNNAMED = ("/memfd:", "/dev/zero", "/SYSV")
@@ -27,14 +27,15 @@ class Code:
     def __init__(self, folders: tuple[str, ...]) -> None:
         self.folders = folders
         self.files: set[str] = set()
-        self.reads = READS
+        self.left = SHARED
         self.spaces: dict[str, closures.AddressSpace] = {}
 
     def of(self, pid: int) -> set[str]:
         """Where a process runs code from, `WHAT PATH`; `unjudged` and why where it has more than is read."""
-        rows = self._rows(pid)
-        if rows is None:
+        maps = common.entire(f"/proc/{pid}/maps", MAPS)
+        if maps is None:
             return {"unjudged too many mappings"}
+        rows = _parse(maps)
         code = [row for row in rows if "x" in row[2] and row[4] not in KERNELS_OWN]
         if len(code) > REGIONS:
             return {"unjudged too many executable mappings"}
@@ -56,11 +57,6 @@ class Code:
                 found.add(f"file {path}")
         return found
 
-    def _rows(self, pid: int) -> list[re.Match[str]] | None:
-        """What a process has mapped; None for more than is read."""
-        maps = common.entire(f"/proc/{pid}/maps", MAPS)
-        return None if maps is None else [*filter(None, map(MAPPING.match, common.lines(maps)))]
-
     def _classify(self, pid: int, libffis: list[re.Match[str]], rows: list[re.Match[str]]) -> str:
         """`closures`, or `unnamed` for anything else in a file with libffi's name; `unjudged` for too much of it."""
         areas = [*map(_area, libffis)]
@@ -78,9 +74,11 @@ class Code:
         """What all processes of a control group have mapped that share a file since a fork: they write to it, too."""
         if file not in self.spaces:
             rows: list[re.Match[str]] = []
-            for other in _neighbours(pid)[: self.reads]:
-                self.reads -= 1
-                found = self._rows(other) or []
+            for other in _neighbours(pid):
+                most = min(MAPS, self.left)
+                maps = common.entire(f"/proc/{other}/maps", most)
+                self.left -= most if maps is None else len(maps)
+                found = _parse(maps or "")
                 if any(_is_libffis(row) and row[3] == file for row in found):
                     rows += found
             self.spaces[file] = _space(rows)
@@ -108,6 +106,10 @@ class Code:
             if (now := _md5(path)) and now != digest:
                 found[path] = "its bytes are not its package's"
         return found
+
+
+def _parse(maps: str) -> list[re.Match[str]]:
+    return [*filter(None, map(MAPPING.match, common.lines(maps)))]
 
 
 def _is_libffis(row: re.Match[str]) -> bool:
@@ -139,7 +141,9 @@ def _neighbours(pid: int) -> list[int]:
     """Processes of the same control group."""
     lines = common.lines(common.begin(f"/proc/{pid}/cgroup"))
     group = next((line[3:] for line in lines if line.startswith("0::/")), "")
-    return [int(one) for one in common.begin(f"{GROUPS}{group}/cgroup.procs").split() if one.isdecimal()] if group else []
+    return (
+        [int(one) for one in common.begin(f"{GROUPS}{group}/cgroup.procs").split() if one.isdecimal()] if group else []
+    )
 
 
 def _area(row: re.Match[str]) -> tuple[int, int]:
