@@ -8,7 +8,7 @@ BLIND = {
     "rights": "rules that ask and accept any answer; setuid programs in unusual places, or past an owner's 5,000 files",
     "units": "what a unit's program does once it runs; units of user managers that do not touch Rigwright's",
     "images": "the contents of driver files that CDI mounts; processes' memory; containers outside Rigwright's slices",
-    "processes": "memory changed in place, without a file: mapped memory is judged by its file",
+    "processes": "memory changed in place, without a file: mapped memory is judged by its file, closures by their form",
     "serving": "what an instance did between two checks",
     "escapes": "escapes that are not among those tried: a sandbox is tested, not proven",
     "trees": "silent disk corruption in files whose inode, size and times are unchanged: --deep reads them",

@@ -37,7 +37,9 @@ class Process:
     """`NICE POLICY PRIORITY`, each once."""
     ioprio: int
     code: list[str]
-    """`file PATH`, `deleted PATH`, `replaced PATH`, `closures PATH` (of libffi's), or `unnamed`, where its code is."""
+    """Where its code is: `file PATH`, `deleted PATH`, `replaced PATH`, `closures PATH` (libffi's, by their content),
+    `unnamed`, or `unjudged` and why: more than is read.
+    """
 
     @property
     def environment(self) -> dict[str, str]:

@@ -2,33 +2,76 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import signal
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from checks.survey.host.closures import NAME, TRAMPOLINE, are_closures
+from checks.survey.host import code
+from checks.survey.host.closures import NAME, TRAMPOLINE, AddressSpace
 from checks.survey.host.code import Code
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="closures are read on x86-64 alone")
 LIBRARY, HEAP = (0x7F2A_1000_0000, 0x7F2A_1000_8000), (0x7F2B_0000_0000, 0x7F2B_0010_0000)
-CLOSURE = (0x43, *TRAMPOLINE, LIBRARY[0] + 0xC8, HEAP[0] + 0x10, HEAP[0] + 0x20, HEAP[0] + 0x30)
-FREED = (0x43, 0, HEAP[0], *CLOSURE[3:])
+WRITTEN, RUN = (0x7F2A_2000_0000, 0x7F2A_2000_1000), (0x7F2A_2000_1000, 0x7F2A_2000_2000)
+SPACE = AddressSpace(mapped=[LIBRARY, HEAP, WRITTEN, RUN], code=[LIBRARY], links=[WRITTEN], executable=[RUN])
+HEAD, TARGET, CIF, FUN, USER_DATA = 0x43, LIBRARY[0] + 0xC8, HEAP[0] + 0x10, LIBRARY[0] + 0x60, HEAP[0] + 0x30
+CLOSURE = (HEAD, *TRAMPOLINE, TARGET, CIF, FUN, USER_DATA)
+FREED = (0x41, WRITTEN[0], WRITTEN[0] + 0x40, *CLOSURE[3:7], 0x40)
+PAGE = (0, *CLOSURE * 62, 0x39, WRITTEN[0], WRITTEN[0], 0, 0, 0)
+SEGMENT = (0x38, 0x2A, WRITTEN[0], 0x1000, 0, 0x1000, 0xB, 0xB, 0xB)
+OUTSIDE = 0x0002_EB00_0000
 # syscall; ret; then calls of nothing
 SHELLCODE = int.from_bytes(bytes.fromhex("0f05c39090909090"), "little")
+
+
+def jumps(*instructions: str) -> tuple[int, ...]:
+    """Instructions of two bytes, each in a word that is an address near memory, with a jump to the next word."""
+    return tuple(int.from_bytes(bytes.fromhex(f"{one}eb042b7f0000"), "little") for one in instructions)
+
+
+def changed(**words: int) -> tuple[int, ...]:
+    """A closure with other words."""
+    names = ("head", "first", "second", "third", "target", "cif", "fun", "user_data")
+    return tuple(words.get(name, word) for name, word in zip(names, CLOSURE, strict=True))
+
+
 CONTENTS: dict[str, tuple[tuple[int, ...], bool]] = {
     "closures": ((0, *CLOSURE, *CLOSURE, 0xEF9), True),
     "one that was freed": ((0, *FREED, *CLOSURE), True),
+    "one that was freed last": ((0, *CLOSURE, *changed(head=0xF41)), True),
     "nothing yet": ((0, 0xFF9), True),
+    "a full page": ((*PAGE, *SEGMENT), True),
+    "a full page of another size": (
+        (*PAGE, 0x38, 0x4000, *SEGMENT[2:]),
+        False,
+    ),
+    "a segment that is elsewhere": (
+        (*PAGE, *SEGMENT[:2], OUTSIDE, *SEGMENT[3:]),
+        False,
+    ),
     "other instructions": ((0, *CLOSURE, SHELLCODE), False),
-    "instructions alone": ((SHELLCODE,), False),
+    "instructions before all": ((SHELLCODE,), False),
     "instructions of six bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 48) - 1)), False),
     "instructions of four bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 32) - 1)), False),
-    "a closure that leads to memory of no file": ((0, *CLOSURE[:4], HEAP[0], *CLOSURE[5:]), False),
-    "half a closure": ((0, *TRAMPOLINE[:2]), False),
+    "instructions of two bytes a word": ((0, *CLOSURE, SHELLCODE & ((1 << 16) - 1)), False),
+    "instructions of two bytes and a jump": (jumps("31ff", "b03c", "0f05"), False),
+    "the same, after a closure": ((0, *CLOSURE, *jumps("31ff", "b03c", "0f05")), False),
+    "a closure that leads to memory of no file": ((0, *changed(target=HEAP[0])), False),
+    "a closure that calls memory of no file": ((0, *changed(fun=HEAP[0])), False),
+    "a closure of a cif that is nowhere": ((0, *changed(cif=OUTSIDE)), False),
+    "a closure with data that is nowhere": ((0, *changed(user_data=OUTSIDE)), False),
+    "a size with a flag of nothing": ((0, *changed(head=0x47)), False),
+    "a size of more than there is": ((0, *changed(head=0x2003)), False),
+    "a link to other memory": ((0, 0x41, HEAP[0], *FREED[2:]), False),
+    "a closure at another place": ((0, 0, *CLOSURE), False),
+    "half a closure": ((0, HEAD, *TRAMPOLINE[:2]), False),
 }
 # What any process has that may not map memory that is writable and executable: seccomp(2) on x86-64 has mmap(2), the
 # ninth call, refused with EPERM where its third argument is both, as systemd's MemoryDenyWriteExecute= does.
@@ -44,6 +87,22 @@ os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
 """
 UP = "print('up', flush=True); input()"
 CALLBACKS = "import ctypes; made = ctypes.CFUNCTYPE(ctypes.c_int); kept = [made(lambda: 0) for _ in range(300)]; "
+FREEING = "import random; random.seed(1); kept = [one for one in kept * 7 if random.random() < 0.1]; "
+FORKED = """
+import os, time
+if not os.fork():
+    os.close(1)
+    heap = [bytearray(1 << 20) for _ in range(100)] + [bytes(200) for _ in range(200000)]
+    kept += [made(lambda: 0) for _ in range(400)]
+    open(f"/proc/self/comm", "w").write("made")
+    time.sleep(60)
+    os._exit(0)
+"""
+MANY = (
+    "import mmap, os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192)); "
+    "file = os.memfd_create('libffi'); os.truncate(file, 8192); "
+    "kept = [mmap.mmap(file, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, offset=n % 2 * 4096) for n in range(4000)]; "
+)
 FOREIGN = (
     "import mmap, os; kept = []; file = os.memfd_create('libffi'); "
     "os.write(file, bytes.fromhex('b801000000c3') + bytes(4090)); "
@@ -65,8 +124,8 @@ def sandboxed(program: str) -> Iterator[int]:
 @pytest.mark.parametrize("what", CONTENTS)
 def test_closures_are_told_from_other_code(what: str) -> None:
     words, expected = CONTENTS[what]
-    content = struct.pack(f"<{len(words)}Q", *words)
-    assert are_closures(content, [LIBRARY], [LIBRARY, HEAP]) is expected
+    content = struct.pack(f"<{len(words)}Q", *words).ljust(4096, b"\0")
+    assert SPACE.are_closures(content) is expected
 
 
 def test_callbacks_of_a_sandboxed_interpreter_are_libffis_closures() -> None:
@@ -75,6 +134,43 @@ def test_callbacks_of_a_sandboxed_interpreter_are_libffis_closures() -> None:
         with open(f"/proc/{pid}/maps") as maps:
             has_memfd = NAME in maps.read()
     assert {row for row in found if not row.startswith("file ")} == ({f"closures {NAME}"} if has_memfd else set())
+
+
+@pytest.mark.parametrize("more", [FREEING, "kept = [made(lambda: 0) for _ in range(3000)]; kept = kept[::9]; "])
+def test_callbacks_that_were_freed_are_libffis_closures(more: str) -> None:
+    with sandboxed(CALLBACKS + more) as pid:
+        assert {row for row in Code(()).of(pid) if not row.startswith("file ")} <= {f"closures {NAME}"}
+
+
+def test_a_process_with_thousands_of_mappings_is_not_judged_and_takes_no_time() -> None:
+    with sandboxed(MANY) as pid:
+        began = time.monotonic()
+        assert {row.partition(" ")[0] for row in Code(()).of(pid) if NAME in row} == {"unjudged"}
+        assert time.monotonic() - began < 1
+
+
+def test_a_process_with_more_mappings_than_are_read_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MAPS", 4096)
+    assert Code(()).of(os.getpid()) == {"unjudged too many mappings"}
+    monkeypatch.undo()
+    monkeypatch.setattr(code, "REGIONS", 2)
+    assert Code(()).of(os.getpid()) == {"unjudged too many executable mappings"}
+
+
+def test_pages_that_a_forked_process_shares_are_read_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sandboxed(CALLBACKS + FORKED) as pid:
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            child = int(children.read())
+        try:
+            while True:
+                with open(f"/proc/{child}/comm") as comm:
+                    if comm.read() == "made\n":
+                        break
+            monkeypatch.setattr(code, "_neighbours", lambda _: [pid, child])
+            for one in (pid, child):
+                assert {row for row in Code(()).of(one) if not row.startswith("file ")} <= {f"closures {NAME}"}
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_file_in_memory_that_has_only_the_name_is_code_of_no_file() -> None:

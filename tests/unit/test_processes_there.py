@@ -186,7 +186,7 @@ def there() -> Processes:
     )
 
 
-def red(found: Processes) -> dict[str, str]:
+def red(found: Processes, notes: list[str] | None = None) -> dict[str, str]:
     """Check -> what it says, of those that are red."""
     user, group = (
         User("rigwright-chat", 990, 990, "/nonexistent", "/usr/sbin/nologin"),
@@ -199,6 +199,11 @@ def red(found: Processes) -> dict[str, str]:
     )
     survey = Survey({}, _read={"processes": found, "accounts": accounts, "units": made})
     one = RIG.instances[0]
+
+    def note(_: str, text: object) -> None:
+        if notes is not None:
+            notes.append(str(text))
+
     checks: dict[str, Callable[[], None]] = {
         "S12": lambda: s.test_process_is_the_declared_one(survey, RIG, WANTED, one, SERVICE, found.units[CHAT]),
         "S16": lambda: p.test_limits(survey, RIG, WANTED),
@@ -206,7 +211,7 @@ def red(found: Processes) -> dict[str, str]:
         "S18": lambda: p.test_privileges(survey, RIG, WANTED),
         "S19": lambda: p.test_namespaces(survey, RIG, WANTED),
         "S20": lambda: g.test_groups(survey, RIG, WANTED),
-        "S21": lambda: c.test_code(survey, RIG, WANTED),
+        "S21": lambda: c.test_code(survey, RIG, WANTED, note),
         "S25": lambda: c.test_words(survey, RIG, WANTED),
         "S22": lambda: p.test_running(survey, RIG, WANTED),
         "S23": lambda: p.test_preload(survey),
@@ -237,9 +242,18 @@ def test_a_sound_host_is_green() -> None:
     assert red(there()) == {}
 
 
-def test_closures_of_libffis_are_no_code_of_no_file() -> None:
-    assert red(of(there(), code=["closures /memfd:libffi (deleted)"])) == {}
+def test_closures_of_libffis_are_a_note() -> None:
+    notes: list[str] = []
+    assert red(of(there(), code=["closures /memfd:libffi (deleted)"]), notes) == {}
+    assert len(notes) == 1
+    assert f"libffi's closures: {CHAT}'s process {MAIN.pid} (/memfd" in notes[0]
     assert set(red(of(there(), code=["unnamed /memfd:libffi (deleted)"]))) == {"S21"}
+
+
+def test_a_process_that_is_not_judged_is_red_by_its_name() -> None:
+    found = red(of(there(), code=["unjudged too many mappings"]))
+    assert set(found) == {"S21"}
+    assert f"{CHAT}'s process {MAIN.pid} is not judged: too many mappings" in found["S21"]
 
 
 MAIN = there().units[CHAT].processes[0]
@@ -296,7 +310,7 @@ def test_what_an_engine_compiles_while_it_runs_is_its_own(monkeypatch: pytest.Mo
     assert set(red(found)) == {"S21"}
     text = OURS[CHAT].text.replace("MemoryDenyWriteExecute=yes\n", "")
     monkeypatch.setattr(c, "running", lambda *_: {CHAT: (replace(OURS[CHAT], text=text), found.units[CHAT])})
-    c.test_code(Survey({}, _read={"processes": found}), RIG, WANTED)
+    c.test_code(Survey({}, _read={"processes": found}), RIG, WANTED, lambda *_: None)
 
 
 @pytest.mark.parametrize(

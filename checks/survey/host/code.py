@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from checks.survey.host import closures, common
 
 MAPPING = re.compile(r"^([0-9a-f]+-[0-9a-f]+) (\S+) \S+ \S+ ([0-9]+) *(.*)$")
+MAPS = 16 << 20  # bytes of a list of mappings: what a kernel's 65,530 take, with usual paths
+REGIONS = 16384  # executable mappings of one process: each costs two look-ups of files
+SHARED = 64 << 20  # bytes of such lists that are read for files of closures that processes share since a fork
+GROUPS = "/sys/fs/cgroup"
 KERNELS_OWN = ("[vdso]", "[vsyscall]", "[uprobes]")
 UNNAMED = ("/memfd:", "/dev/zero", "/SYSV")
 MOST = 8 << 20  # bytes of a file that are read: what is larger has a check of its own
@@ -23,17 +27,26 @@ class Code:
     def __init__(self, folders: tuple[str, ...]) -> None:
         self.folders = folders
         self.files: set[str] = set()
+        self.left = SHARED
+        self.spaces: dict[str, closures.AddressSpace] = {}
 
     def of(self, pid: int) -> set[str]:
-        """Where a process runs code from, `WHAT PATH`."""
-        found = set()
-        rows = [*filter(None, map(MAPPING.match, common.lines(common.read(f"/proc/{pid}/maps", 16 << 20) or "")))]
+        """Where a process runs code from, `WHAT PATH`; `unjudged` and why where it has more than is read."""
+        maps = common.entire(f"/proc/{pid}/maps", MAPS)
+        if maps is None:
+            return {"unjudged too many mappings"}
+        rows = _parse(maps)
         code = [row for row in rows if "x" in row[2] and row[4] not in KERNELS_OWN]
+        if len(code) > REGIONS:
+            return {"unjudged too many executable mappings"}
+        found = set()
+        if libffis := [row for row in code if _is_libffis(row)]:
+            found.add(f"{self._classify(pid, libffis, rows)} {closures.NAME}")
         for row in code:
             area, path = row[1], row[4]
-            if path == closures.NAME and row[2] == "r-xs" and _has_only_closures(pid, row, code, rows):
-                found.add(f"closures {path}")
-            elif not path.startswith("/") or path.startswith(UNNAMED):
+            if _is_libffis(row):
+                continue
+            if not path.startswith("/") or path.startswith(UNNAMED):
                 found.add(f"unnamed {path}".strip())
             elif path.endswith(" (deleted)"):
                 found.add(f"deleted {path.removesuffix(' (deleted)')}")
@@ -43,6 +56,33 @@ class Code:
                 self.files.add(path)
                 found.add(f"file {path}")
         return found
+
+    def _classify(self, pid: int, libffis: list[re.Match[str]], rows: list[re.Match[str]]) -> str:
+        """`closures`, or `unnamed` for anything else in a file with libffi's name; `unjudged` for too much of it."""
+        areas = [*map(_area, libffis)]
+        if len(areas) > closures.AREAS or sum(end - first for first, end in areas) > closures.BYTES:
+            return "unjudged too many closures in"
+        data = closures.read(pid, areas)
+        if data is None:
+            return "unnamed"
+        if _space(rows).are_closures(data):
+            return "closures"
+        plausible = _space(rows).are_closures(data) or self._shared(pid, libffis[0][3]).are_closures(data)
+        return "closures" if plausible else "unnamed"
+
+    def _shared(self, pid: int, file: str) -> closures.AddressSpace:
+        """What all processes of a control group have mapped that share a file since a fork: they write to it, too."""
+        if file not in self.spaces:
+            rows: list[re.Match[str]] = []
+            for other in _neighbours(pid):
+                most = min(MAPS, self.left)
+                maps = common.entire(f"/proc/{other}/maps", most)
+                self.left -= most if maps is None else len(maps)
+                found = _parse(maps or "")
+                if any(_is_libffis(row) and row[3] == file for row in found):
+                    rows += found
+            self.spaces[file] = _space(rows)
+        return self.spaces[file]
 
     def _replaced(self, pid: int, area: str, path: str) -> bool:
         """Whether another file lies at a path than the one that is mapped."""
@@ -68,9 +108,42 @@ class Code:
         return found
 
 
-def _has_only_closures(pid: int, row: re.Match[str], code: list[re.Match[str]], rows: list[re.Match[str]]) -> bool:
-    of_files = [one for one in code if one[4].startswith("/") and not one[4].startswith(UNNAMED)]
-    return closures.has_only_closures(pid, _area(row), [*map(_area, of_files)], [*map(_area, rows)])
+def _parse(maps: str) -> list[re.Match[str]]:
+    return [*filter(None, map(MAPPING.match, common.lines(maps)))]
+
+
+def _is_libffis(row: re.Match[str]) -> bool:
+    return row[4] == closures.NAME and row[2] == "r-xs"
+
+
+def _space(rows: list[re.Match[str]]) -> closures.AddressSpace:
+    own = [row for row in rows if row[4] == closures.NAME]
+    named = [row for row in rows if row[4].startswith("/") and not row[4].startswith(UNNAMED)]
+    return closures.AddressSpace(
+        mapped=[_area(row) for row in rows if row[2].startswith("r")],
+        code=[_area(row) for row in named if "x" in row[2] and not row[4].endswith(" (deleted)")],
+        links=[*(_area(row) for row in own if row[2] == "rw-s"), *_variables(rows)],
+        executable=[_area(row) for row in own if row[2] == "r-xs"],
+    )
+
+
+def _variables(rows: list[re.Match[str]]) -> Iterator[tuple[int, int]]:
+    """Where files have their variables: mapped from them, and the zeros that follow."""
+    last = 0
+    for row in rows:
+        first, end = _area(row)
+        if row[2] == "rw-p" and ((row[4].startswith("/") and not row[4].startswith(UNNAMED)) or first == last):
+            yield first, end
+            last = 0 if not row[4] else end
+
+
+def _neighbours(pid: int) -> list[int]:
+    """Processes of the same control group."""
+    lines = common.lines(common.begin(f"/proc/{pid}/cgroup"))
+    group = next((line[3:] for line in lines if line.startswith("0::/")), "")
+    return (
+        [int(one) for one in common.begin(f"{GROUPS}{group}/cgroup.procs").split() if one.isdecimal()] if group else []
+    )
 
 
 def _area(row: re.Match[str]) -> tuple[int, int]:
