@@ -107,11 +107,12 @@ def test_modules_closed(survey: Survey, rig: Rig) -> None:
             for module in one.modules
             if module.vermagic and module.vermagic.split(" ")[0] != one.release
         ]
-        if main:
+        wrong += [f"{module.filename}, which kmod cannot read" for module in one.modules if not module.vermagic]
+        if main and main.vermagic:
             wrong += [
                 f"{module.filename} {module.version} beside {main.version}"
                 for module in one.modules
-                if module.version != main.version
+                if module.vermagic and module.version != main.version
             ]
     none(
         "only driver modules from its packages and DKMS",
