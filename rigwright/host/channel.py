@@ -197,6 +197,11 @@ def describe_failure(program: str, how: str, complaint: str = "") -> str:
     return ": ".join(filter(None, (f"{said(program)[:100]} {reason}", said(complaint.strip()))))
 
 
+def apt_failure(told: Told) -> str:
+    """Why apt-cache reports nothing, in one line; empty where it reports."""
+    return next((describe_failure("apt-cache", *row) for row in told.many("apt_failure")), "")
+
+
 def _row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:
     types = schema.get(key)
     if types is None:
