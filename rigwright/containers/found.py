@@ -14,6 +14,7 @@ from rigwright.debs.sources import SourceFile
 from rigwright.declaration.rig import Rig
 from rigwright.host.channel import (
     Schema,
+    apt_failure,
     file_name,
     octal,
     one_of,
@@ -89,6 +90,8 @@ class ContainerFacts:
     """Specs of NVIDIA's cards that somebody else has written."""
     ours: bool = False
     """Whether a deploy has brought containers here."""
+    apt_failure: str = ""
+    """Why apt-cache names no candidates; empty where it does."""
 
     @property
     def system(self) -> str:
@@ -108,6 +111,7 @@ SCHEMA: Schema = {
     "half": (package,),
     "candidate": (package, version),
     "held": (package,),
+    "apt_failure": (text, text),
     "recorded": (package, version),
     "kept": (tolerant(file_name), tolerant(file_name)),
     "source": (path, text),
@@ -177,6 +181,7 @@ def parse(output: Iterable[str]) -> ContainerFacts:
         candidates=MappingProxyType(dict(told.many("candidate"))),
         half=tuple(told.all("half")),
         held=frozenset(told.all("held")),
+        apt_failure=apt_failure(told),
         recorded=MappingProxyType(dict(told.many("recorded"))),
         kept=tuple((group, kept) for group, kept in told.many("kept") if group and kept),
         sources=tuple(SourceFile(*row) for row in told.many("source")),

@@ -152,7 +152,7 @@ def _docker(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> tuple[Group |
     if "podman-docker" in facts.packages:
         refuse.append(f"podman-docker is installed, which conflicts with {DISTRIBUTION_DOCKER}: remove it")
     # in newer releases its command is a package of its own
-    command = [COMMAND] if COMMAND in facts.candidates else []
+    command = [COMMAND] if COMMAND in facts.candidates or COMMAND in facts.packages else []
     return None, [DISTRIBUTION_DOCKER, *command]
 
 
@@ -172,6 +172,9 @@ def _podman(rig: Rig, facts: ContainerFacts, refuse: list[str]) -> list[str]:
 def _nowhere(rig: Rig, facts: ContainerFacts, name: str, instead: str) -> str:
     if rig.bundle:
         return f"{rig.bundle.folder} has no {name} for {facts.system}: {_anew(facts.system)}"
+    if facts.apt_failure:
+        unknown = f"it is unknown whether an archive has {name}"
+        return f"{unknown}, for the host's {facts.apt_failure}: repair the sources of apt"
     return f"no archive of {facts.system} has {name}: {instead}"
 
 

@@ -173,19 +173,33 @@ def read(output: Iterable[str], schema: Schema) -> Told:
             if at != len(fields) - 1:
                 raise ValueError("the host's report has data after its end")
             return Told(rows)
-        if key == UNREAD and len(values) == 2:
-            raise ValueError(f"the host's {said(values[0])[:100]} {_describe_failure(said(values[1])[:100])}")
+        if key == UNREAD and len(values) in (2, 3):
+            raise ValueError(f"the host's {describe_failure(*values)}")
         rows.setdefault(key, []).append(_row(key, values, schema))
     raise ValueError("the host's report was cut off")
 
 
-def _describe_failure(how: str) -> str:
-    """Why a program's output counts for nothing."""
+def describe_failure(program: str, how: str, complaint: str = "") -> str:
+    """Why a program's output counts for nothing.
+
+    Args:
+        program: Its name.
+        how: Its exit status, `cut` for output that ends within a line, or the entry that it leaves out.
+        complaint: The end of its standard error.
+    """
+    how = said(how)[:100]
     if how == "cut":
-        return "printed no whole line at its end"
-    if how == "124":
-        return "did not end in time"
-    return f"ended with status {how}" if how.isdecimal() else f"does not print all of {how or 'a package'}"
+        reason = "printed no whole line at its end"
+    elif how == "124":
+        reason = "did not end in time"
+    else:
+        reason = f"ended with status {how}" if how.isdecimal() else f"does not print all of {how or 'a package'}"
+    return ": ".join(filter(None, (f"{said(program)[:100]} {reason}", said(complaint.strip()))))
+
+
+def apt_failure(told: Told) -> str:
+    """Why apt-cache reports nothing, in one line; empty where it reports."""
+    return next((describe_failure("apt-cache", *row) for row in told.many("apt_failure")), "")
 
 
 def _row(key: str, values: list[str], schema: Schema) -> tuple[Any, ...]:

@@ -93,7 +93,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self.write("etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
-        programs = {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "apt-mark": "true", "modinfo": "exit 1"}
+        programs = {"dpkg-query": DPKG_QUERY, "apt-cache": APT_CACHE, "modinfo": "exit 1"}
         for name, text in {**programs, "mokutil": "exit 1"}.items():
             stand_in(self.root / "bin", name, text)
         (self.root / "sys").mkdir()

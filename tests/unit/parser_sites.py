@@ -69,6 +69,7 @@ CALLS = {
     "roles/operations/supervisor:ended_by": ONE_WORD,
     "roles/operations/supervisor:excess": "the last line's number; one that is none counts as nothing",
     "roles/operations/supervisor:main": MESSAGE,
+    "roles/operations/supervisor:processes_of": ONE_WORD,
     "roles/trees/host/glance:glance": "it is compared by its digest",
     "roles/weights/host/client:Client._download": OURS,
     "roles/weights/host/client:Client.address": OURS,

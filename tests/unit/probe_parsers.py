@@ -54,11 +54,16 @@ def probing(script: str, read: Callable[[list[str]], Any], program: str, **other
 
 
 def _driver(output: list[str]) -> dict[str, object]:
-    return facts(driver_facts.parse(output), "packages", "half", "held")
+    found = driver_facts.parse(output)
+    if found.apt_failure:
+        raise ValueError(found.apt_failure)
+    return facts(found, "packages", "half", "held")
 
 
 def _containers(output: list[str]) -> dict[str, object]:
     found = container_facts.parse(output)
+    if found.apt_failure:
+        raise ValueError(found.apt_failure)
     return {"packages": {**found.packages}, "candidates": {**found.candidates}, "held": sorted(found.held)}
 
 
@@ -82,7 +87,7 @@ def _used(output: list[str]) -> dict[str, object]:
 PROBE = render("probe/probe.sh.j2", **probed(folders=["/srv", "/opt", "/usr"], packages=["podman", "curl"]))
 STATE = live.state_script("/nowhere/etc", "/nowhere/opt", "/nowhere/starts", "/nowhere/build", "/nowhere/owned")
 DRIVER, CONTAINERS = driver_facts.script(rig()), container_facts.script(with_containers())
-OTHERS = {"apt_mark": "showhold.txt", "apt_cache": "policy.txt", "dpkg_query": "dpkg-versions.txt"}
+OTHERS = {"apt_cache": "policy.txt", "dpkg_query": "dpkg-versions.txt"}
 APT = {"systemctl": "", "nvidia_smi": "", "modinfo": ""}
 
 

@@ -67,6 +67,11 @@ def test_docker_is_what_is_there_or_locked_or_the_distributions(
             'no archive of debian-13 has docker.io: add [inputs."docker-debian',
         ),
         ({"engines": ("podman",)}, {"candidates": MappingProxyType({})}, "no archive of debian-13 has podman"),
+        (
+            {"engines": ("podman",)},
+            {"candidates": MappingProxyType({}), "apt_failure": "apt-cache ended with status 100: E: x"},
+            "it is unknown whether an archive has podman, for the host's apt-cache ended with status 100: E: x: repair",
+        ),
         ({"docker": "docker"}, {}, "no Docker is locked for debian-13"),
         ({}, {"packages": {"docker-ce": "5:25.0.5-1"}}, "docker-ce 25.0.5 is too old"),
         (

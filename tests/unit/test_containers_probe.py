@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -48,7 +50,6 @@ class Probed:
             "curl": CURL,
             "dpkg-query": DPKG,
             "apt-cache": "printf 'podman:\\n  Installed: (none)\\n  Candidate: 5.4.2\\nx:\\n  Candidate: (none)\\n'",
-            "apt-mark": "echo docker-ce",
             "nvidia-smi": "false",
         }.items():
             stand_in(root / "bin", name, body)
@@ -148,3 +149,14 @@ def test_a_snap_of_docker(host: Probed) -> None:
     assert not host.look().snap
     (host.root / "snap/bin/docker").touch()
     assert host.look().snap
+
+
+def test_a_source_that_apt_cannot_read_leaves_all_but_candidates(host: Probed) -> None:
+    whole = host.look()
+    stand_in(host.root / "bin", "apt-cache", "echo 'E: Malformed entry 1' >&2; exit 100")
+    found = host.look()
+    assert found == replace(
+        whole,
+        candidates=MappingProxyType({}),
+        apt_failure="apt-cache ended with status 100: E: Malformed entry 1",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,11 +141,33 @@ def test_before_there_is_a_place_to_remember_it_an_initial_file_system_is_looked
     assert not (host.root / "state/driver").exists()
 
 
-def test_what_apt_holds_is_named_without_its_architecture(host: Host) -> None:
-    stand_in(
-        host.root / "bin", "apt-mark", "[ \"$1\" = showhold ] && printf '%s\\n' libcuda1 libcuda1:i386 g++ cuda-x:amd64"
-    )
+def test_holds_are_read_where_apt_cannot_read_a_source(host: Host) -> None:
+    rows = "'hold libcuda1' 'hold libcuda1' 'hold g++' 'install cuda-y' 'deinstall cuda-z' 'hold cuda-x'"
+    stand_in(host.root / "bin", "dpkg-query", f"case $* in *Want*) printf '%s\\n' {rows} ;; esac")
+    stand_in(host.root / "bin", "apt-mark", "exit 100")
     assert host.look().held == {"libcuda1", "g++", "cuda-x"}
+
+
+BROKEN_APT = """
+echo 'E: Malformed entry 1 in list file /etc/apt/sources.list.d/vendor.list (Component)' >&2
+echo 'E: The list of sources could not be read.' >&2
+exit 100
+"""
+MALFORMED = (
+    "apt-cache ended with status 100: E: Malformed entry 1 in list file /etc/apt/sources.list.d/vendor.list "
+    "(Component) E: The list of sources could not be read."
+)
+
+
+def test_a_source_that_apt_cannot_read_leaves_all_but_origins(host: Host) -> None:
+    whole = host.look()
+    stand_in(host.root / "bin", "apt-cache", BROKEN_APT)
+    found = host.look()
+    assert found.apt_failure == MALFORMED
+    assert whole == replace(found, apt_failure="", packages=whole.packages)
+    assert [(one.name, one.version, "") for one in whole.packages] == [
+        (one.name, one.version, one.origin) for one in found.packages
+    ]
 
 
 def test_installations_that_were_begun_and_not_ended_are_found(host: Host) -> None:

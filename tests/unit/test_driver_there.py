@@ -36,6 +36,7 @@ from tests.unit.examples import some_of
 
 MANAGED = box(C3090, managed=True)
 BOTH = tuple(deb(name, "595.71.05-1") for name in ("libcuda1", "nvidia-kernel-dkms"))
+APT_FAILURE = "apt-cache ended with status 100: E: x"
 # rig, host, action, removed, what the reason or the reboot says
 THERE: dict[str, tuple[Rig, DriverFacts, str, tuple[str, ...], str]] = {
     "the desktop's driver is kept": (
@@ -275,3 +276,18 @@ def test_no_host_gets_proprietary_modules_with_a_5090_or_a_branch_below_580(one:
         assert one.driver.open_despite_cards
     assert found.packages
     assert not set(found.removed) & {*found.packages, *found.before}
+
+
+def test_a_driver_that_stays_needs_no_origin_and_one_that_goes_does() -> None:
+    """A source that apt cannot read refuses what needs it."""
+    there = host("debian-12", **installed("", "580.95.05-1", "libcuda1", *debian()), module="580.95.05")
+    unread = replace(there, apt_failure=APT_FAILURE)
+    ours = replace(unread, recorded=tuple((one.name, one.version) for one in there.packages))
+    stays = driver_plan(MANAGED, ours)
+    assert not isinstance(stays, Refused)
+    assert stays.action == "adopt"
+    refused = driver_plan(MANAGED, unread)
+    assert isinstance(refused, Refused)
+    assert refused.reasons == (
+        f"the origin of 580.95.05 is unknown, for the host's {APT_FAILURE}: repair the sources of apt",
+    )

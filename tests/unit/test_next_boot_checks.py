@@ -17,6 +17,7 @@ from checks import test_nvidia_files as f
 from checks import test_nvidia_units as u
 from checks.survey.accounts import Line
 from checks.survey.boot import Grub
+from checks.survey.kernel import Module
 from checks.survey.packages import Finding, KeptFile, Pin
 from checks.survey.settings import File
 from checks.survey.taken import Survey
@@ -130,6 +131,11 @@ SICK: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         "kernel",
         here(modules=[module("nvidia"), replace(module("nvidia-uvm"), version="1")]),
         {"N30": "", "N31": "nvidia-uvm.ko 1 beside"},
+    ),
+    (
+        "kernel",
+        here(modules=[module("nvidia"), Module(UVM, "", "", "", "", "")]),
+        {"N31": "nvidia-uvm.ko, which kmod cannot read"},
     ),
     ("kernel", here(loose=[EXTRA]), {"N31": "extra/nvidia.ko is writable by users other than root"}),
     ("settings", row("modules-load", "/etc/modules-load.d/n.conf", "nvidia-uvm"), {}),

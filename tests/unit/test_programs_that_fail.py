@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.survey.host import cards, docker, ground, manager, settings
+from checks.survey.host import cards, docker, ground, kernel, manager, settings
 from cli.output import Output
 from rigwright.debs import simulation
 from rigwright.host import channel
@@ -46,7 +46,9 @@ def test_an_sshd_that_would_not_start_is_reported(install: Install, body: str, r
     assert settings.sshd() == reported
 
 
-@pytest.mark.parametrize(("body", "audit"), [("exit 0", ""), ("echo x is half; exit 1", "x is half")])
+@pytest.mark.parametrize(
+    ("body", "audit"), [("exit 0", ""), ("echo x is half", "x is half"), ("echo x is half; exit 1", "x is half")]
+)
 def test_what_dpkg_leaves_unfinished_is_reported(install: Install, body: str, audit: str) -> None:
     install("dpkg", body)
     assert ground._read_audit() == audit
@@ -127,6 +129,24 @@ def test_a_listing_is_whole_or_refused_and_in_no_language(install: Install, body
         assert channel.read(done.stdout.splitlines(), {"line": (channel.text,)}).all("line") == ["C", "b"]
 
 
+def test_the_end_of_a_programs_errors_is_one_bounded_line(install: Install) -> None:
+    install("reports", r"printf 'first\nE: a=b \\c \033[2J\n%0500d\n' 7 >&2; echo b=c; exit 3")
+    done = programs.run(["sh", "-c", _environment().from_string(TELLS).render()], env=dict(os.environ))
+    with pytest.raises(
+        ValueError, match=r"^the host's reports ended with status 3: E: a=b \\c \ufffd\[2J 0+$"
+    ) as error:
+        channel.read(done.stdout.splitlines(), {"line": (channel.text,)})
+    assert len(str(error.value)) < 500
+
+
+def test_apt_has_longer_than_other_programs(install: Install) -> None:
+    install("timeout", 'echo "$1"')
+    for program, limit in (("apt-cache", 45), ("ss", 20)):
+        script = _environment().from_string(TELLS.replace("reports", program)).render()
+        told = channel.read(programs.run(["sh", "-c", script]).stdout.splitlines(), {"line": (channel.text,)})
+        assert told.all("line") == [str(limit)]
+
+
 @pytest.mark.parametrize(
     ("body", "reason"), [("exit 1", ""), ("echo no >&2; exit 2", "status 2: no"), ("kill -9 $$", "-9")]
 )
@@ -162,3 +182,21 @@ def test_a_host_whose_program_failed_is_named_with_that_alone(capsys: pytest.Cap
         shown.emit(logging.LogRecord("pyinfra", logging.ERROR, "/x/pyinfra/api/util.py", 1, f"[box] {line}", (), None))
     assert shown.hosts["box"].errors == ["the host's ss ended with status 2"]
     assert "questions" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "versions"),
+    [
+        (r"printf 'filename: /a.ko\0filename: /b.ko\0version=1\0vermagic=6.1 SMP\0'; exit 1", ["", "1"]),
+        (r"printf 'filename: /a.ko\0version=1\0vermagic=6.1 SMP\0filename: /b.ko\0'", ["1", ""]),
+    ],
+)
+def test_a_module_that_kmod_cannot_read_hides_no_other(install: Install, body: str, versions: list[str]) -> None:
+    install("modinfo", body)
+    assert [one["version"] for one in kernel.modinfo("6.1", ("a", "b"))] == versions
+
+
+def test_a_module_of_which_a_field_is_lost_is_refused(install: Install) -> None:
+    install("modinfo", r"printf 'filename: /a.ko\0version=1\0'")
+    with pytest.raises(RuntimeError, match="vermagic"):
+        kernel.modinfo("6.1", ("a",))

@@ -53,7 +53,8 @@ def run(*words: str, limit: float = 40.0, stdin: str = "", status: bool = False,
     done = subprocess.run(words, input=stdin.encode(), capture_output=True, timeout=limit, check=False)
     if done.returncode and not status:
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-        raise RuntimeError(f"{words[0]}: {said[-1] if said else f'exit status {done.returncode}'}")
+        # apt names the file in the last line but one
+        raise RuntimeError(f"{words[0]}: {' '.join(said[-2:])[:400] or f'exit status {done.returncode}'}")
     return require_whole(words[0], done.stdout.decode(errors="replace"), end)
 
 

@@ -31,7 +31,13 @@ def first(path: str) -> str:
 
 
 def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
-    """What kmod would load of these for a kernel, in their order; those that are not there are left out."""
+    """What kmod would load of these for a kernel, in their order; those that are not there are left out.
+
+    An empty or truncated file has its `filename` and no other field.
+
+    Raises:
+        RuntimeError: kmod fails, or its output lacks a part of a module's fields.
+    """
     found: list[dict[str, str]] = []
     # of some that are not there it says so, and ends with 1; a host without modules has no kmod
     status, said, complaint = common.ended("modinfo", "-0", "-k", kernel, *names, limit=10)
@@ -47,7 +53,7 @@ def modinfo(kernel: str, names: tuple[str, ...]) -> list[dict[str, str]]:
             raise RuntimeError("modinfo does not name a module's file")
         if key in FIELDS and found and not found[-1][key]:
             found[-1][key] = value.strip()
-    if any(not one["vermagic"] for one in found):
+    if any(not one["vermagic"] and any(one[key] for key in FIELDS if key != "filename") for one in found):
         raise RuntimeError("modinfo does not tell a module's vermagic")
     return found
 

@@ -82,6 +82,11 @@ def driver_plan(rig: Rig, facts: DriverFacts, *, upgrading: bool = False) -> Dri
         wrong.append(f"{exact.version} of {WORDS[exact.source]} is locked")
     if there and not wrong:
         return Refused(tuple(refuse)) if refuse else _adopted(there, rig, facts, cards)
+    if there and facts.apt_failure:
+        refuse.append(
+            f"the origin of {there.version} is unknown, for the host's {facts.apt_failure}: repair the sources of apt"
+        )
+        return Refused(tuple(refuse))
     options = _options(rig, facts, known, flavour, last, refuse)
     if not options:
         return Refused(tuple(refuse))

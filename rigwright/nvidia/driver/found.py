@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.declaration.rig import Rig
-from rigwright.host.channel import Schema, file_name, optional, path, read, said, truth, word
+from rigwright.host.channel import Schema, apt_failure, file_name, optional, path, read, said, truth, word
 from rigwright.host.facts import NOWHERE
 from rigwright.nvidia.modules.options import parameters
 from rigwright.nvidia.packages.versions import driver_of
@@ -104,6 +104,8 @@ class DriverFacts:
     """(name, version) of each package that we have installed last."""
     kept: tuple[str, ...] = ()
     """Drivers whose package files we keep."""
+    apt_failure: str = ""
+    """Why apt-cache names no origin of a package; empty where it does."""
     toolkit: str = ""
     """nvcc's own version at the rig's cuda_root, such as 13.2.78; empty where the rig names none."""
 
@@ -220,6 +222,7 @@ TOLD: Schema = {
     "half": (package,),
     "headers": (package,),
     "held": (package,),
+    "apt_failure": (text, text),
     "origin": (package, said),
     "package": (package, version),
     "nvidia_source": (word, path),
@@ -276,6 +279,7 @@ def parse(output: Iterable[str]) -> DriverFacts:
         half=tuple(told.all("half")),
         headers=frozenset(told.all("headers")),
         held=frozenset(told.all("held")),
+        apt_failure=apt_failure(told),
         # what runs is told beside all that can be booted
         kernel_modules=tuple(sorted(set(told.many("kernel_module")))),
         old_initrds=tuple(sorted(set(told.all("initrd_old")))),
