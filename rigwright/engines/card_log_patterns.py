@@ -97,7 +97,7 @@ CARD_FAULTS = (
         r"compute capability|Unsupported (?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper"
         r"|Blackwell|SM ?\d{1,20}|sm_?\d{1,20})|cannot support the current (?:GPU|device)|Failed to find a kernel "
         r"that can implement|TMA descriptor|unsupported (?:arch|SM|GPU)|[Oo]nly (?:(?:SM|sm_?) ?\d|Hopper|Blackwell)"
-        r"|[Cc]utlass\S{0,80}.{0,80}(?:Error|[Ff]ail)|Error Internal|cutlass FP\d|(?:Runner|[Kk]ernel)\w{0,80}:? "
+        r"|[Cc]utlass.{0,100}(?:Error|[Ff]ail)|Error Internal|cutlass FP\d|(?:Runner|[Kk]ernel)\w{0,80}:? "
         r"(?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel .{0,40}(?:found|available)",
         "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
         "(attention_backend, moe_backend), or a variant of the model in another quantisation",
