@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 try:
@@ -41,7 +42,7 @@ def adversarial_lines(pattern: str, length: int) -> Iterator[str]:
     pieces = list(dict.fromkeys(_literals(parser.parse(pattern))))
     for piece in (*pieces, *_CHARACTERS, *(f"{one} " for one in pieces), *(f"{one}a" for one in pieces)):
         yield (piece * (length // len(piece) + 1))[:length]
-    for first, second in zip(pieces, pieces[1:]):
+    for first, second in pairwise(pieces):
         half = length // 2
         yield (first * half)[:half] + (second * half)[:half]
         both = first + second
