@@ -24,7 +24,7 @@ ANSWER = 0.55
 """Seconds that a look waits for one token: with the rest it takes less than one."""
 UNWELL = (500, 502, 503, 504)
 """Answers of an engine that is not well, as the gateway's router judges them; whatever else it says, it answers."""
-PARTIAL = "the journal was searched in part, as its lines take long: `rigwright doctor` searches the rest"
+PARTIAL = "the journal was searched in part, as its lines take long: `rigwright report` searches all of it"
 CARD_FIELDS = (
     "index",
     "memory.used",
