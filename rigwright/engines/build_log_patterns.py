@@ -11,14 +11,15 @@ BUILDS = (
     Cause(
         "libcudart",
         r"failed to open libnvrtc|lib(cudart|cublas|cublasLt|cudnn|nvrtc|cufft|curand|cusparse|nccl"
-        r"|nvJitLink)[\w-]*\.so[.0-9]*: cannot open shared object file|Could not load library \\?\"?lib(?:cudnn|nvrtc)",
+        r"|nvJitLink)[\w-]{0,80}\.so[.0-9]{0,80}: cannot open shared object file|Could not load library "
+        r"\\?\"?lib(?:cudnn|nvrtc)",
         "CUDA's library of the version in the name is not where the loader looks: install the build of the engine and "
         "torch for the CUDA version that is installed, or that version's libraries (LD_LIBRARY_PATH)",
-        names=r"(lib[\w-]+\.so[.0-9]*)",
+        names=r"(lib[\w-]{1,80}\.so[.0-9]{0,80})",
     ),
     Cause(
         "glibc",
-        r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]+'? not found",
+        r"version [`']?(GLIBC|GLIBCXX|CXXABI)_[0-9.]{1,80}'? not found",
         "the engine was built for a newer distribution: build it on this one, or use a newer distribution or image",
     ),
     Cause(
@@ -26,14 +27,14 @@ BUILDS = (
         r"cannot open shared object file: No such file or directory",
         "a shared library is not where the loader looks: install what has it, use another build or image, or set "
         "LD_LIBRARY_PATH to its folder",
-        names=r"([\w+.-]{1,60}\.so[\w.]*): cannot open",
+        names=r"(?<![\w+.-])([\w+.-]{1,60}\.so[\w.]{0,80}): cannot open",
     ),
     Cause(
         "undefined-symbol",
         r"undefined symbol: |symbol lookup error",
         "a compiled library was built for another version of one that it loads, usually torch, CUDA or NCCL: install "
         "the versions that belong together",
-        names=r"([\w+.-]{1,60}\.so[\w.]*): undefined symbol|symbol: (\w{1,60})",
+        names=r"(?<![\w+.-])([\w+.-]{1,60}\.so[\w.]{0,80}): undefined symbol|symbol: (\w{1,60})",
     ),
     Cause(
         "flashinfer-version",
@@ -43,7 +44,7 @@ BUILDS = (
     ),
     Cause(
         "triton-shared-memory",
-        r"OutOfResources: out of resource: shared memory|Required: \d+, Hardware limit: \d+",
+        r"OutOfResources: out of resource: shared memory|Required: \d{1,20}, Hardware limit: \d{1,20}",
         "a Triton kernel needs more shared memory than this compute capability has: use another "
         "attention backend or a smaller block size",
     ),
@@ -61,8 +62,8 @@ BUILDS = (
     Cause(
         "nvcc-architecture",
         r"Unsupported gpu architecture|Unknown CUDA arch|is not defined for option 'gpu-architecture'"
-        r"|not supported by NVRTC|SM \d+\.\w requires CUDA|Value "
-        r"'(?:sm|compute)_\d+\w?' is not defined|nvrtc: error: invalid value for "
+        r"|not supported by NVRTC|SM \d{1,20}\.\w requires CUDA|Value "
+        r"'(?:sm|compute)_\d{1,20}\w?' is not defined|nvrtc: error: invalid value for "
         r"--gpu-architecture",
         "the compiler (nvcc, or the ptxas inside Triton) is too old for these cards: use a newer CUDA toolkit, and set "
         "TRITON_PTXAS_PATH to its ptxas for Triton",
@@ -84,7 +85,7 @@ BUILDS = (
     Cause(
         "nvcc-missing",
         r"Could not find nvcc|nvcc: (command )?not found|CUDA_HOME environment variable is not set|No "
-        r"such file or directory: '[^']*nvcc'",
+        r"such file or directory: '[^']{0,200}nvcc'",
         "a kernel has to be compiled at run time and nvcc is missing: install the CUDA toolkit (CUDA_HOME names it), "
         "or "
         "use prebuilt kernels or another backend",
@@ -92,7 +93,8 @@ BUILDS = (
     ),
     Cause(
         "headers-missing",
-        r"fatal error: (Python\.h|cuda\w*\.h|cublas\w*\.h|curand\w*\.h|cutlass/\S+|nv/target|crt/\S+)",
+        r"fatal error: (Python\.h|cuda\w{0,80}\.h|cublas\w{0,80}\.h|curand\w{0,80}\.h|cutlass/\S{1,80}|nv/target"
+        r"|crt/\S{1,80})",
         "a kernel cannot be compiled at run time because a header is missing: install Python's (python3-dev) or the "
         "CUDA "
         "toolkit's",
@@ -111,21 +113,19 @@ BUILDS = (
     ),
     Cause(
         "kernel-source",
-        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error(?: #\d+|:)|static_assert|nvcc "
-        r"fatal|nvlink "
-        r"(?:fatal"
-        r"|error)|ptxas (?:fatal|error)|undefined reference to|cannot find -l\w+",
+        r"\.(?:cu|cuh|cpp|cc|hpp|h|inl)(?:\(\d{1,20}\)|:\d{1,20}(?::\d{1,20})?): (?:fatal )?error(?: #\d{1,20}|:)"
+        r"|static_assert|nvcc fatal|nvlink (?:fatal|error)|ptxas (?:fatal|error)|undefined reference to|cannot find "
+        r"-l\w{1,80}",
         "a kernel cannot be compiled at run time, since compiler and sources do not fit: use the CUDA toolkit of "
         "torch's version, or prebuilt kernels (flashinfer-cubin, flashinfer-jit-cache), or another backend "
         "(VLLM_USE_FLASHINFER_SAMPLER=0)",
         check="K01",
-        names=r"(?:error|fatal) ?:? +(.{3,80})|(cannot find -l\w+)",
+        names=r"(?:error|fatal) ?:? {1,20}(.{3,80})|(cannot find -l\w{1,80})",
     ),
     Cause(
         "extension-build",
-        r"Error building extension '|[Kk]ernel compil\w+ failed|Error compiling objects for extension|ninja: build "
-        r"stopped|Ninja build failed"
-        r"|CalledProcessError: .{0,100}(?:ninja|nvcc|ptxas|gcc|g\+\+|/cc\b)",
+        r"Error building extension '|[Kk]ernel compil\w{1,80} failed|Error compiling objects for extension|ninja: "
+        r"build stopped|Ninja build failed|CalledProcessError: .{0,100}(?:ninja|nvcc|ptxas|gcc|g\+\+|/cc\b)",
         "a kernel could not be compiled at run time: the compiler's own message stands above; prebuilt kernels "
         "(flashinfer-cubin, flashinfer-jit-cache) avoid it",
         check="K01",
@@ -155,7 +155,7 @@ MODEL_FILES = (
     ),
     Cause(
         "transformers-older",
-        r"model type `?\w+`? but Transformers does not recognize|Transformers does not recognize this architecture"
+        r"model type `?\w{1,80}`? but Transformers does not recognize|Transformers does not recognize this architecture"
         r"|not supported by transformers version|[Uu]nrecognized model type",
         "the installed transformers does not know the model's type: install a version that does, which most often "
         "needs a newer engine",
@@ -164,11 +164,11 @@ MODEL_FILES = (
     Cause(
         "unknown-model-type",
         r"Model architectures? \[?.{0,200} (?:are|is) not supported|has no vLLM implementation|is not a registered "
-        r"model|Cannot find model module|\w+ForC\w+ is not supported|does not have (?:a )?vLLM implementation|was "
-        r"supported in vLLM until",
+        r"model|Cannot find model module|ForC\w{1,80} is not supported|does not have (?:a )?vLLM "
+        r"implementation|was supported in vLLM until",
         "this version of the engine has no code for the model's architecture: use a version that has it (the model's "
         "page names one), or another checkpoint or engine",
-        names=r"rchitectures? \[?'?(\w{1,80})|(\w+ForC\w+)",
+        names=r"rchitectures? \[?'?(\w{1,80})|\b(\w{1,80}ForC\w{1,80})",
     ),
     Cause(
         "remote-code",
@@ -183,7 +183,7 @@ MODEL_FILES = (
         r"|RepositoryNotFoundError|Invalid user token|(?:status:?|HTTP) 40[13]\b",
         "the hub refuses the model: it is gated, private or misspelt, or the token is missing: accept its terms and "
         "set HF_TOKEN",
-        names=r"Access to model ([\w./-]{1,80})|url: \S*?/([\w.-]+/[\w.-]+)/",
+        names=r"Access to model ([\w./-]{1,80})|url: \S{0,80}?/([\w.-]{1,80}/[\w.-]{1,80})/",
     ),
     Cause(
         "hub-offline",

@@ -22,13 +22,13 @@ DRAFTING = (
 CUDA = (
     Cause(
         "cuda-mps",
-        r"MPS (?:client|server|control daemon)|CUDA_ERROR_MPS_\w+|cudaErrorMps\w+",
+        r"MPS (?:client|server|control daemon)|CUDA_ERROR_MPS_\w{1,80}|cudaErrorMps\w{1,80}",
         "CUDA's shared mode (MPS) does not work: start nvidia-cuda-mps-control as the same user with the same "
         "CUDA_MPS_PIPE_DIRECTORY, or stop it and unset that variable",
     ),
     Cause(
         "cuda-jit",
-        r"PTX JIT comp\w+|CUDA_ERROR_(?:INVALID_PTX|JIT_COMPILER_NOT_FOUND|UNSUPPORTED_PTX_VERSION)|nvPTXCompiler",
+        r"PTX JIT comp\w{1,80}|CUDA_ERROR_(?:INVALID_PTX|JIT_COMPILER_NOT_FOUND|UNSUPPORTED_PTX_VERSION)|nvPTXCompiler",
         "the driver cannot compile the build's PTX for this card: upgrade the driver, pass its library "
         "libnvidia-ptxjitcompiler into the container, or use a build with machine code for the card",
         check="N02",
@@ -36,8 +36,8 @@ CUDA = (
     Cause(
         "cuda-symbol",
         r"CUDA error: (?:named symbol not found|API call is not supported in the installed)|CUDA_ERROR_NOT_FOUND"
-        r"|cudaErrorCallRequiresNewerDriver|cudaErrorSymbolNotFound|[Uu]ndefined symbol: cu[A-Z]\w+|[Ff]ailed to "
-        r"(?:get|find|load) .{0,40}cu[A-Z]\w+",
+        r"|cudaErrorCallRequiresNewerDriver|cudaErrorSymbolNotFound|[Uu]ndefined symbol: cu[A-Z]\w{1,80}|[Ff]ailed to "
+        r"(?:get|find|load) .{0,40}cu[A-Z]\w{1,80}",
         "the driver's libcuda lacks a function that the build calls: upgrade the driver, or remove an older libcuda "
         "(stubs "
         "or compat libraries) from the loader's path",
@@ -47,13 +47,13 @@ CUDA = (
         "cuda-capture",
         r"CUDA error: operation (?:failed due to a previous error during capture|would make the legacy stream|not "
         r"permitted "
-        r"when stream is capturing)|CUDA_ERROR_STREAM_CAPTURE_\w+",
+        r"when stream is capturing)|CUDA_ERROR_STREAM_CAPTURE_\w{1,80}",
         "an operation is not allowed while a CUDA graph is captured: set enforce_eager = true (vLLM) or "
         "GGML_CUDA_DISABLE_GRAPHS=1 (llama.cpp), or use another backend or version",
     ),
     Cause(
         "cuda-peer-fault",
-        r"[Ii]nvalid access of peer GPU memory over nvlink|peer mapping resources exhausted|CUDA_ERROR_PEER_\w+"
+        r"[Ii]nvalid access of peer GPU memory over nvlink|peer mapping resources exhausted|CUDA_ERROR_PEER_\w{1,80}"
         r"|CUDA error: peer (?:access|mapping)|peer-?to-?peer .{0,40}(?:fail|error|hang)",
         "a card cannot reach another card's memory: NVLink or PCI peer access fails: set NCCL_P2P_DISABLE=1 and "
         f"disable_custom_all_reduce, and turn the IOMMU's ACS off; {INSPECT_CARD}",
@@ -91,26 +91,21 @@ CARD_FAULTS = (
     Cause(
         "not-for-this-card",
         r"MoE backend\b.{0,80}(?:not support|requires)|does not support (?:the )?(?:deployment configuration|current "
-        r"device)|only supports? (?:NVIDIA "
-        r")?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d+)|[Ff]eature .{0,200} not supported on "
-        r"\.target"
-        r"|Invalid thread config|No (?:\w+ )?MoE backend supports|requires? (?:at least |a GPU with )?(?:CUDA "
-        r")?compute "
-        r"capability|not supported on this (?:GPU|device|platform)|does not support compute capability|Unsupported "
-        r"(?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper|Blackwell|SM ?\d+|sm_?\d+)"
-        r"|cannot support the current (?:GPU|device)|Failed to find a kernel that can implement|TMA descriptor"
-        r"|unsupported (?:arch|SM|GPU)|[Oo]nly (?:(?:SM|sm_?) ?\d|Hopper|Blackwell)|[Cc]utlass\S*.{0,80}(?:Error"
-        r"|[Ff]ail)|Error Internal"
-        r"|cutlass FP\d"
-        r"|(?:Runner|[Kk]ernel)\w*:? (?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel "
-        r".{0,40}(?:found|available)",
+        r"device)|only supports? (?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|SM ?\d{1,20})|[Ff]eature .{0,200} not "
+        r"supported on \.target|Invalid thread config|No (?:\w{1,80} )?MoE backend supports|requires? (?:at least |a "
+        r"GPU with )?(?:CUDA )?compute capability|not supported on this (?:GPU|device|platform)|does not support "
+        r"compute capability|Unsupported (?:architecture|compute capability|SM)|[Rr]equires (?:an? )?(?:Hopper"
+        r"|Blackwell|SM ?\d{1,20}|sm_?\d{1,20})|cannot support the current (?:GPU|device)|Failed to find a kernel "
+        r"that can implement|TMA descriptor|unsupported (?:arch|SM|GPU)|[Oo]nly (?:(?:SM|sm_?) ?\d|Hopper|Blackwell)"
+        r"|[Cc]utlass.{0,100}(?:Error|[Ff]ail)|Error Internal|cutlass FP\d|(?:Runner|[Kk]ernel)\w{0,80}:? "
+        r"(?:kernel )?not found|No valid [Tt]riton configs|no supported kernel|No kernel .{0,40}(?:found|available)",
         "a kernel does not exist for these cards with this quantisation, shape or option: choose another backend "
         "(attention_backend, moe_backend), or a variant of the model in another quantisation",
-        names=r"((?:sm_|SM ?|compute capability )\d[\d.]*\w?)",
+        names=r"((?:sm_|SM ?|compute capability )\d[\d.]{0,80}\w?)",
     ),
     Cause(
         "deep-gemm-compiler",
-        r"Assertion error \(\S{0,120}(?:jit|compiler)\S{0,60}\): .{0,60}exit_code|(?:NVCC|NVRTC) compil\w+ failed",
+        r"Assertion error \(\S{0,120}(?:jit|compiler)\S{0,60}\): .{0,60}exit_code|(?:NVCC|NVRTC) compil\w{1,80} failed",
         "DeepGEMM could not compile its kernel at run time: provide nvcc of torch's CUDA version (CUDA_HOME), or set "
         "VLLM_USE_DEEP_GEMM=0",
         check="K01",
@@ -154,7 +149,7 @@ CARD_FAULTS = (
         r"|rocBLAS error",
         "the ROCm libraries have no kernels for this AMD card: hide it (HIP_VISIBLE_DEVICES), turn AITER off "
         "(VLLM_ROCM_USE_AITER=0), or use a build for its architecture",
-        names=r"(gfx\d+\w*)",
+        names=r"(gfx\d{1,20}\w{0,80})",
     ),
     Cause(
         "torch-allocator",
@@ -235,7 +230,7 @@ CARD_FAULTS = (
     ),
     Cause(
         "cuda-other",
-        r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]+|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]+",
+        r"\bCUDA error:|\bCUDA driver error:|\bCUBLAS_STATUS_[A-Z_]{1,80}|\bCUDNN_STATUS_(?!SUCCESS)[A-Z_]{1,80}",
         f"{UNKNOWN}a call of CUDA failed, or a kernel before it: CUDA_LAUNCH_BLOCKING=1 shows which; {INSPECT_CARD}",
         broad=True,
         names=r"((?:CUDA|CUBLAS|CUDNN)[ _](?:error: )?[\w ]{3,60})",

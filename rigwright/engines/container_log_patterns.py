@@ -14,20 +14,20 @@ CONTAINERS = (
     Cause(
         "container-toolkit",
         r"could not select device driver|unknown or invalid runtime name: nvidia|[Uu]nknown runtime specified nvidia"
-        r"|exec: \"?nvidia-container-runtime[\w-]*\"?: executable file not found|nvidia-container-cli: (?:command "
+        r"|exec: \"?nvidia-container-runtime[\w-]{0,80}\"?: executable file not found|nvidia-container-cli: (?:command "
         r")?not "
         r"found|no known GPU vendor found",
         f"the container engine has no support for NVIDIA cards: {_TOOLKIT}",
     ),
     Cause(
         "device-node-missing",
-        r"/dev/nvidia[\w-]*[`'\"]?:? .{0,20}(?:[Nn]o such (?:file|device)|does not exist|not found)|gathering device "
-        r"information .{0,60}/dev/nvidia",
+        r"/dev/nvidia[\w-]{0,80}[`'\"]?:? .{0,20}(?:[Nn]o such (?:file|device)|does not exist|not found)|gathering "
+        r"device information .{0,60}/dev/nvidia",
         "a device file of the driver does not exist: load its modules (`nvidia-modprobe -u -c=0`, `modprobe "
         "nvidia_uvm`), and "
         "generate the CDI spec anew after a change of the driver or cards",
         check="N03",
-        names=r"(/dev/nvidia[\w-]*)",
+        names=r"(/dev/nvidia[\w-]{0,80})",
     ),
     Cause(
         "container-driver",
@@ -55,7 +55,7 @@ CONTAINERS = (
         r"|CDI device injection failed|failed to stat CDI host device|cannot stat .?/dev/nvidia",
         "a card that the container asks for does not exist by that name: compare with `nvidia-smi -L`, generate the "
         "CDI spec anew after a change of driver or cards",
-        names=r"devices? (nvidia\.com/gpu=[\w-]+)|device error: (\S{1,60}):",
+        names=r"devices? (nvidia\.com/gpu=[\w-]{1,80})|device error: (\S{1,60}):",
     ),
     Cause(
         "container-cgroup",
@@ -105,7 +105,7 @@ CONTAINERS = (
     ),
     Cause(
         "selinux",
-        r"avc: +denied|SELinux is preventing|apparmor=\"DENIED\"",
+        r"avc: {1,20}denied|SELinux is preventing|apparmor=\"DENIED\"",
         "SELinux or AppArmor forbids the access: set the label or profile, or grant the access",
         names=r"name=\"?([^\" ]{1,80})",
     ),
@@ -152,7 +152,7 @@ CONTAINERS = (
         "killed",
         r"code=killed, (?:signal|status)=(?:9/)?KILL|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status):? ?\(?(?:-9"
         r"|137)\b"
-        r"|\bSIGKILL\b|^\s*(?:\S+: line \d+: +\d+ +)?Killed\b|signal: killed|OOMKilled",
+        r"|\bSIGKILL\b|^\s{0,20}(?:\S{1,80}: line \d{1,20}: {1,20}\d{1,20} {1,20})?Killed\b|signal: killed|OOMKilled",
         "the process was killed, most often because the host's memory ran out: see `journalctl -k --grep oom`, raise "
         "its memory limit, or load less into RAM",
     ),

@@ -44,7 +44,7 @@ class Cause:
     id: str
     """Name of the symptom in reports, the same on every box."""
     pattern: str
-    """Regular expression that a line contains; it matches within one line and has no nested repetition."""
+    """Regular expression that a line contains; it matches within one line, and each repetition in it has a bound."""
     means: str
     """The likely meaning, and the remedy."""
     last: bool = False

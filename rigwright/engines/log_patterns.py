@@ -19,7 +19,7 @@ MEMORY = (
         "card-memory",
         r"CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure .{0,20}out of "
         r"memory|Triton Error \[CUDA\]: out of "
-        r"memory|UR_RESULT_ERROR_OUT_OF_\w+|hipErrorOutOfMemory|ROCm error: out of memory",
+        r"memory|UR_RESULT_ERROR_OUT_OF_\w{1,80}|hipErrorOutOfMemory|ROCm error: out of memory",
         FREE_CARD_MEMORY,
     ),
     Cause("card-memory-cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED", FREE_CARD_MEMORY),
@@ -148,8 +148,8 @@ DRIVER = (
     Cause(
         "cards-not-shared",
         r"CUDA error: (?:operation not supported|mapping of buffer object failed|peer access)"
-        r"|cudaIpc\w+.{0,80}(?:fail|error)"
-        r"|CUDA_ERROR_NOT_SUPPORTED|cuMem\w+.{0,60}operation not supported",
+        r"|cudaIpc.{0,100}(?:fail|error)"
+        r"|CUDA_ERROR_NOT_SUPPORTED|cuMem.{0,100}operation not supported",
         "cards or processes cannot share memory, as in WSL, virtual machines and some containers: set "
         "disable_custom_all_reduce, NCCL_P2P_DISABLE=1 and NCCL_CUMEM_ENABLE=0",
     ),
@@ -212,7 +212,7 @@ PROCESSES = (
         r"[Aa]ddress already in use|\[Errno 98\]|EADDRINUSE|couldn't bind (HTTP )?(server )?socket"
         r"|couldn't start HTTP listener|port is already allocated|failed to bind host port|Could not find open port",
         "another program uses its port: see `ss -ltnp`",
-        names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]+', (\d+)\)",
+        names=r"port:? '?(\d{2,5})|Bind for (\S{1,60}) failed|\('[\w.:]{1,80}', (\d{1,20})\)",
     ),
     Cause(
         "module-taint",
@@ -229,7 +229,7 @@ PROCESSES = (
     ),
     Cause(
         "numa-permission",
-        r"(?:get_mempolicy|set_mempolicy|mbind|move_pages|sched_setaffinity|pthread_setaffinity\w*).{0,60}(?:not "
+        r"(?:get_mempolicy|set_mempolicy|mbind|move_pages|sched_setaffinity|pthread_setaffinity).{0,60}(?:not "
         r"permitted|EPERM)",
         "the container withholds the capability SYS_NICE: memory and threads are not bound, and serving goes on",
         harmless=True,

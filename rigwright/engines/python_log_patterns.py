@@ -13,17 +13,17 @@ _ERROR = r"(?:ValueError|NotImplementedError|AssertionError|RuntimeError|TypeErr
 PACKAGES = (
     Cause(
         "cpu-operator",
-        r"'_OpNamespace' '\w+' object has no attribute 'cpu_|(?:AVX-?512|AMX)\w*.{0,80}(?:not|require|need|missing)"
-        r"|(?:[Rr]equires?|need)s? .{0,40}(?:AVX-?512|AMX)",
+        r"'_OpNamespace' '\w{1,80}' object has no attribute 'cpu_|(?:AVX-?512|AMX)\w{0,80}.{0,80}(?:not|require|need"
+        r"|missing)|(?:[Rr]equires?|need)s? .{0,40}(?:AVX-?512|AMX)",
         "the engine's build for CPUs has this operation only for processors with AVX-512 (or AMX): use such a CPU, a "
         "model that is not quantised, or another engine (llama.cpp)",
         names=r"attribute '(\w{1,60})'",
     ),
     Cause(
         "compiled-part-missing",
-        r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w*_C\w*'|No module named 'vllm\._\w+|'_C'? "
-        r"object has no attribute|'_OpNamespace' '\w+' object has no attribute|'_vllm_fa\d_C'|No such operator "
-        r"\w+::|Could not run '_\w+::",
+        r"No module named '(?:vllm|flash_attn|flashinfer|torch)\._?\w{0,80}_C\w{0,80}'|No module named "
+        r"'vllm\._\w{1,80}|'_C'? object has no attribute|'_OpNamespace' '\w{1,80}' object has no attribute"
+        r"|'_vllm_fa\d_C'|No such operator \w{1,80}::|Could not run '_\w{1,80}::",
         "a compiled part of the engine is missing: the wheel is for another torch, Python, card or CPU, or was built "
         "without it, or Python runs in the source folder: install the wheel for this machine with the torch that it "
         "pins",
@@ -32,7 +32,7 @@ PACKAGES = (
     Cause(
         "transformers-newer",
         r"AmbiguousGlobalPerLayerAttributeError|is already used by a Transformers config|is a per-layer "
-        r"attribute|AttributeError: .{0,40}Tokenizer\w*'? "
+        r"attribute|AttributeError: .{0,40}Tokenizer\w{0,80}'? "
         r"(?:object "
         r")?has no attribute|has no attribute '?all_special_tokens|TokenizersBackend has no attribute|no attribute "
         r"'(?:rope_theta|rope_scaling)'|ROPE_INIT_FUNCTIONS.{0,40}'default'|KeyError: 'default'",
@@ -42,14 +42,14 @@ PACKAGES = (
     ),
     Cause(
         "module-moved",
-        r"No module named '\w+\.[\w.]+'",
+        r"No module named '\w{1,80}\.[\w.]{1,80}'",
         "an installed package has no such module: what imports it was made for another version of that package: "
         "install versions that belong together (those that the engine pins), or update the importing program",
         names=r"No module named '([\w.]{1,80})'",
     ),
     Cause(
         "unknown-model-key",
-        r"KeyError: '[a-z0-9_.-]+'",
+        r"KeyError: '[a-z0-9_.-]{1,80}'",
         "the installed transformers is older than the model: install the version that the model's page names, or a "
         "newer engine",
         context=r"configuration_auto\.py|CONFIG_MAPPING",
@@ -61,7 +61,7 @@ PACKAGES = (
         r"|[Ii]nstall (?:it|them|via|with)|requires the .{0,60}(?:package|library)|pip install)|is required but "
         r"(?:is )?"
         r"not installed|(?:ValueError|RuntimeError): .{0,100}(?:not installed|pip install)"
-        r"|DistributionNotFound|PackageNotFoundError|'\w+' package is not available",
+        r"|DistributionNotFound|PackageNotFoundError|'\w{1,80}' package is not available",
         "a Python package is missing from the environment of this process: install it there, or use an image that has "
         "it",
         names=r"No module named '([\w.-]{1,80})'|pip install [`'\"]?([\w.\[\]=<>-]{2,60})|[`'\"]?([\w-]{2,40})[`'\"]? "
@@ -89,10 +89,10 @@ PACKAGES = (
     Cause(
         "package-version",
         r"ImportError: cannot import name|ImportError: .{0,100}(?:>=|<=|==|version).{0,100}(?:required|found|but)"
-        r"|AttributeError: (?:partially initialized )?module .{0,120}has no attribute"
-        r"|AttributeError: .{0,20}\w*(?:Processor|Cache|Mixin)'?(?: object)? has no attribute"
-        r"|operator \S{1,40}::\w+ does not exist|VersionConflict|is required for a normal functioning of this module"
-        r"|[Rr]equires \w+[<>=]=[\d.]+",
+        r"|AttributeError: (?:partially initialized )?module .{0,120}has no attribute|AttributeError: "
+        r".{0,20}\w{0,80}(?:Processor|Cache|Mixin)'?(?: object)? has no attribute|operator \S{1,40}::\w{1,80} does "
+        r"not exist|VersionConflict|is required for a normal functioning of this module|[Rr]equires "
+        r"\w{1,80}[<>=]=[\d.]{1,80}",
         "two packages (or the engine and a plugin) have versions that do not fit together, often transformers and the "
         "engine: "
         "install the versions that the engine pins",
@@ -104,7 +104,7 @@ PACKAGES = (
         r"|Should have a `model_type` key|No model architectures are specified|rope_(?:scaling|parameters"
         r"|type)`?'?.{0,80}"
         r"(?:must|should|missing|required|unknown|field)|[Kk]eys? in `rope|(?:Unknown|Unrecognized) RoPE scaling type"
-        r"|KeyError: 'rope_\w+'|AttributeError: '\w+Config' object has no attribute",
+        r"|KeyError: 'rope_\w{1,80}'|AttributeError: '\w{1,80}Config' object has no attribute",
         "the model's config.json does not fit this version of transformers and the engine (too old or too new): use "
         "the "
         "versions that the model's page names or that the engine pins, or correct config.json",
@@ -154,16 +154,17 @@ PACKAGES = (
         r"|error parsing JSON|Failed to parse JSON",
         f"{UNKNOWN}a JSON text is malformed: of a request (the arguments of a tool call), of an option's value or of a "
         "file of the model; the frames of the traceback have which",
-        names=r"(line \d+ column \d+)",
+        names=r"(line \d{1,20} column \d{1,20})",
     ),
     Cause(
         "shapes",
         r"shape mismatch: value tensor|mat1 and mat2 shapes cannot|a and b must have same reduction dim|The size of "
         r"tensor a|Sizes of tensors must match|The expanded size of the tensor|split_with_sizes expects|view size is "
-        r"not compatible|shape '\[[\d, -]*\]' is invalid|selected index k out of range|number of dims don't match"
-        r"|start \(\d+\) \+ length|could not be broadcast|cannot be broadcast|size of input tensor and input format"
-        r"|Expected size for first two dimensions|inconsistent tensor size|self must be a matrix|[Ss]hape mismatch"
-        r"|AssertionError: torch\.Size\(|output with shape .{0,80}doesn't match|expected \w+ to have (?:size|shape)",
+        r"not compatible|shape '\[[\d, -]{0,80}\]' is invalid|selected index k out of range|number of dims don't "
+        r"match|start \(\d{1,20}\) \+ length|could not be broadcast|cannot be broadcast|size of input tensor and "
+        r"input format|Expected size for first two dimensions|inconsistent tensor size|self must be a matrix"
+        r"|[Ss]hape mismatch|AssertionError: torch\.Size\(|output with shape .{0,80}doesn't match|expected \w{1,80} "
+        r"to have (?:size|shape)",
         "tensors do not fit together inside the model's code, a fault of this version of the engine, or of the "
         "checkpoint, with this model: use another version, drop drafting (MTP), adapters and options of caches one by "
         "one, or use another export of the model",
@@ -178,7 +179,7 @@ PACKAGES = (
     Cause(
         "compile-cache",
         r"Source code has changed since the last compilation|Expected tensors only, but got|Inductor cache lookup "
-        r"failed|assert_size_stride|expected size \d+==\d+, stride|[Bb]ytecode .{0,60}(?:mismatch|differ)"
+        r"failed|assert_size_stride|expected size \d{1,20}==\d{1,20}, stride|[Bb]ytecode .{0,60}(?:mismatch|differ)"
         r"|(?:compiled|AOT|aot|artifact).{0,80}(?:cache|artifact).{0,80}(?:[Ff]ail|mismatch|corrupt|invalid|stale)"
         r"|torch_compile_cache.{0,120}(?:[Ee]rror|[Ff]ail|No such|truncated)|torch_aot_compile",
         "the compiled code that torch.compile keeps on disk does not fit this start: delete the cache "
@@ -186,20 +187,20 @@ PACKAGES = (
     ),
     Cause(
         "torch-compile",
-        r"torch\._(?:dynamo|inductor)\.(?!exc\.TorchRuntimeError)\w+(?:\.\w+)?|InductorError|BackendCompilerFailed|LoweringException"
-        r"|vLLM failed to compile the model|CppCompileError",
+        r"torch\._(?:dynamo|inductor)\.(?!exc\.TorchRuntimeError)\w{1,80}(?:\.\w{1,80})?|InductorError"
+        r"|BackendCompilerFailed|LoweringException|vLLM failed to compile the model|CppCompileError",
         "torch.compile failed: delete the compile cache (~/.cache/vllm/torch_compile_cache), else set "
         "enforce_eager = true, or use another version",
-        names=r"([A-Z]\w+(?:Error|Failed|Exception): .{1,60})",
+        names=r"([A-Z]\w{1,80}(?:Error|Failed|Exception): .{1,60})",
     ),
     Cause(
         "cuda-graphs",
-        r"operation not permitted when stream is capturing|cudaErrorStreamCapture\w+|CUDA graph captur\w+ detected"
-        r"|CUDAGraphMode\.\w+ is not supported|[Cc]udagraph (?:capture )?sizes|cudagraph_(?:capture_sizes|mode)"
-        r"|Offset increment outside graph capture|captures_underway",
+        r"operation not permitted when stream is capturing|cudaErrorStreamCapture\w{1,80}|CUDA graph captur\w{1,80} "
+        r"detected|CUDAGraphMode\.\w{1,80} is not supported|[Cc]udagraph (?:capture )?sizes"
+        r"|cudagraph_(?:capture_sizes|mode)|Offset increment outside graph capture|captures_underway",
         "capturing a CUDA graph failed or its sizes do not fit the other options: set cudagraph_mode = PIECEWISE or "
         "enforce_eager = true",
-        names=r"(CUDAGraphMode\.\w+)",
+        names=r"(CUDAGraphMode\.\w{1,80})",
     ),
 )
 """Causes in exceptions of packages."""
@@ -207,9 +208,8 @@ PACKAGES = (
 FORMS = (
     Cause(
         "call-arguments",
-        r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d+ required (?:positional|keyword)|takes "
-        r"\d+ "
-        r"positional arguments?|got multiple values for)",
+        r"TypeError: .{0,120}(?:got an unexpected keyword argument|missing \d{1,20} required (?:positional|keyword)"
+        r"|takes \d{1,20} positional arguments?|got multiple values for)",
         f"{UNKNOWN}a function was called with arguments that it does not take: packages of versions that do not belong "
         "together (often transformers and the engine), or a fault of this version with this model",
         broad=True,
@@ -228,7 +228,8 @@ FORMS = (
     ),
     Cause(
         "option-refused",
-        rf"ValidationError: \d+ validation errors? for \w+(?:Config|Args)|{_ERROR}.{{0,200}}\b(?:must be|must not"
+        rf"ValidationError: \d{{1,20}} validation errors? for \w{{1,80}}(?:Config|Args)|{_ERROR}.{{0,200}}\b(?:must "
+        rf"be|must not"
         r"|should be|has to be|have to be|cannot be|can't be|needs to be|must have|must contain|is required|are "
         r"required"
         r"|not divisible|mutually exclusive|requires? |[Ii]nvalid |is invalid|not a valid|[Uu]nknown "
@@ -252,7 +253,7 @@ FORMS = (
         r"|[Cc]onnection timed out|No route to host|Network is unreachable",
         f"{UNKNOWN}another process or host does not answer: its own log has the cause, else the network or a firewall",
         broad=True,
-        names=r"host=?'?([\w.-]{2,60})|(\d+\.\d+\.\d+\.\d+:\d+)",
+        names=r"host=?'?([\w.-]{2,60})|(\d{1,20}\.\d{1,20}\.\d{1,20}\.\d{1,20}:\d{1,20})",
     ),
     Cause(
         "engine-fault",
@@ -261,7 +262,7 @@ FORMS = (
         r"|KeyError: "
         r"|AttributeError: |RuntimeError: (?:[Ee]xpected|[Tt]ensor|index|Triton)"
         r"|TypeError: "
-        r"(?:unsupported operand|'NoneType'|\S+ object)|ValueError: not enough values)",
+        r"(?:unsupported operand|'NoneType'|\S{1,80} object)|ValueError: not enough values)",
         f"{UNKNOWN}the program's own code failed, which is most often a fault of this version with this model, these "
         f"options "
         "or this request: search for the line, and try another version",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from rigwright.engines.log import UNKNOWN, Cause
 
-_MODEL_NAME = r"(?:repo|model|files?|url)\w*:? (?:for )?[`'\"]?([\w.-]+/[\w./-]{2,80})"
+_MODEL_NAME = r"(?:repo|model|files?|url)\w{0,80}:? (?:for )?[`'\"]?([\w.-]{1,80}/[\w./-]{2,80})"
 
 SHARED_MEMORY = Cause(
     "nccl-shared-memory",
     r"Error while creating shared memory segment|NCCL WARN "
-    r".{0,200}(?:shm_open|/dev/shm)|(?:/dev/shm|/psm_|sem_\w+|[Ss]hared "
+    r".{0,200}(?:shm_open|/dev/shm)|(?:/dev/shm|/psm_|sem_|[Ss]hared "
     r"memory).{0,160}(?:No space left|Errno 28)|No space left on device.{0,100}(?:/dev/shm|psm_|shm)|unable to "
     r"(?:allocate "
-    r"shared memory|mmap \d+ bytes from file <.{0,40}torch)|insufficient shared memory "
+    r"shared memory|mmap \d{1,20} bytes from file <.{0,40}torch)|insufficient shared memory "
     r"\(shm\)"
     r"|/dev/shm.{0,60}(?:too small|is full|insufficient)",
     "the memory that processes share (/dev/shm) is full: enlarge it (`--shm-size=8g` or `--ipc=host` of a container, "
@@ -69,7 +69,7 @@ TRANSPORT = (
         r"(?:timed? ?out|failed|Broken pipe|refused)|[Rr]endezvous.{0,100}(?:timed? ?out|failed)",
         "the processes do not find each other at start: check master address and port, that all ranks run, and the "
         "firewall",
-        names=r"(?:connect to |host:? )[(\[]?([\w.-]+[\],: ]+ ?\d{2,5})",
+        names=r"(?:connect to |host:? )[(\[]?([\w.-]{1,80}[\],: ]{1,80} ?\d{2,5})",
     ),
     Cause(
         "ray",
@@ -83,7 +83,7 @@ TRANSPORT = (
     ),
     Cause(
         "ray-worker-lost",
-        r"ray\.exceptions\.\w+|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
+        r"ray\.exceptions\.\w{1,80}|[Tt]he actor died unexpectedly|raylet.{0,100}(?:died|failed)",
         "a worker of Ray ended or does not answer: its own error stands above, or in its log",
         general=True,
     ),
@@ -113,14 +113,15 @@ TRANSPORT = (
         r"|get_hf_plan: file .{0,200}not found in repository",
         "the repository has no such file or revision: check the model's name, file and quantisation, and that no "
         "preset has the name of a repository",
-        names=r"file '([^']{1,80})'|repository ([\w.-]+/[\w.-]+)|url: \S*?/([\w.-]+/[\w.-]+)/resolve",
+        names=r"file '([^']{1,80})'|repository ([\w.-]{1,80}/[\w.-]{1,80})|url: "
+        r"\S{0,80}?/([\w.-]{1,80}/[\w.-]{1,80})/resolve",
     ),
     Cause(
         "hub-download",
         r"ConsistencyError|HfHubHTTPError|\b50[0234] Server Error|Consistency check "
         r"failed|IncompleteRead|ReadTimeoutError|ReadTimeout\b|ChunkedEncodingError"
         r"|Max retries exceeded with url|hf_transfer.{0,60}(?:[Ee]rror|[Ff]ail)|CAS service "
-        r"error|common_download_file\w*: .{0,100}failed"
+        r"error|common_download_file\w{0,80}: .{0,100}failed"
         r"|[Dd]ownload (?:'[^']{1,80}' )?failed|[Ff]ailed to (?:download|get) Docker|HTTPLIB failed|http client error"
         r"|GET failed \(|failed to download (?:model|file)|Data processing error: CAS",
         "a download of the model broke off: check network, proxy and disk space, delete the partial file, try again",

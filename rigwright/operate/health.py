@@ -24,6 +24,7 @@ ANSWER = 0.55
 """Seconds that a look waits for one token: with the rest it takes less than one."""
 UNWELL = (500, 502, 503, 504)
 """Answers of an engine that is not well, as the gateway's router judges them; whatever else it says, it answers."""
+PARTIAL = "the journal was searched in part, as its lines take long: `rigwright report` searches all of it"
 CARD_FIELDS = (
     "index",
     "memory.used",
@@ -94,6 +95,8 @@ class Look:
     jobs: tuple[str, ...]
     holder: str
     reboot: bool
+    partial: tuple[str, ...] = ()
+    """Instances of whose log only the newest lines were searched, as the search took too long."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,10 @@ def health(look: Look, instance: Instance) -> Health:
         memory_bytes=unit.memory if unit else None,
         metrics=now,
         tokens_a_second=rate,
-        errors=errors(look.said.get(instance.name, ()), instance.kind.causes),
+        errors=(
+            *errors(look.said.get(instance.name, ()), instance.kind.causes),
+            *([PARTIAL] if instance.name in look.partial else ()),
+        ),
     )
 
 

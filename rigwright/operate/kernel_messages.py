@@ -20,19 +20,19 @@ _SECURE_BOOT = (
 CAUSES = (
     Cause(
         "bar-space",
-        r"BAR\d+ is 0M @ 0x0|PCI I/O region assigned to your NVIDIA device is invalid|BAR \d+.{0,200}: "
+        r"BAR\d{1,20} is 0M @ 0x0|PCI I/O region assigned to your NVIDIA device is invalid|BAR \d{1,20}.{0,200}: "
         r"(can't assign|failed to assign|no space for)",
         _FIRMWARE_SETTING,
     ),
     Cause(
         "nvswitch",
-        r"nvidia-nvswitch\d+: SXid",
+        r"nvidia-nvswitch\d{1,20}: SXid",
         "an NVSwitch or an NVLink behind it fails: look its SXid up, reseat, or replace the baseboard",
     ),
     Cause(
         "card-off-the-bus",
         r"[Ff]allen off the bus|NV_ERR_GPU_IS_LOST|GPU lost from the bus|gpuHandleSanityCheckRegReadError|pciehp: "
-        r"Slot\S* Link Down|GPU is probably on fire|Unable to change power state from \w+ to D0, "
+        r"Slot\S{0,80} Link Down|GPU is probably on fire|Unable to change power state from \w{1,80} to D0, "
         r"device inaccessible",
         "a card no longer answers on the PCI bus: power the machine off and on; then check seat, "
         "riser and power cables",
@@ -51,7 +51,7 @@ CAUSES = (
     ),
     Cause(
         "card-legacy-branch",
-        r"NVIDIA [0-9.x]+ Legacy drivers|NVIDIA driver will ignore|supported through the NVIDIA",
+        r"NVIDIA [0-9.x]{1,80} Legacy drivers|NVIDIA driver will ignore|supported through the NVIDIA",
         "this driver's branch no longer supports the card: install the last branch that does (the line names it)",
         check="N02",
     ),
@@ -82,24 +82,23 @@ CAUSES = (
     ),
     Cause(
         "gsp-hung",
-        r"(?:GSP RM|LibOS) heartbeat timed out|[Hh]eartbeat timed out|_kgspRpcRecvPoll: .{0,120}(?:[Tt]ime-?d? "
-        r"?out|unresponsive)"
-        r"|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed ?out)|rpcRmApi\w+: .{0,80}GSP-RM (?:failed|is not)"
-        r"|_kgspRpcGspEventFecsError|GSP (?:crashed|task|is not responding)",
+        r"(?:GSP RM|LibOS) heartbeat timed out|[Hh]eartbeat timed out|_kgspRpcRecvPoll: .{0,120}(?:[Tt]ime-?d? ?out"
+        r"|unresponsive)|_kgspLogXid119|_issueRpcAndWait: .{0,80}(?:fail|timed ?out)|rpcRmApi\w{1,80}: .{0,80}GSP-RM "
+        r"(?:failed|is not)|_kgspRpcGspEventFecsError|GSP (?:crashed|task|is not responding)",
         "the card's GSP firmware does not answer: reboot (power off and on if that does not help); if "
         "it "
         "comes back under load, use another driver version, and lower the card's power limit or clocks",
     ),
     Cause(
         "card-locked",
-        r"GPU is probably locked|krcWatchdog\w*: .{0,80}(?:locked|[Tt]imeout)|RC watchdog",
+        r"GPU is probably locked|krcWatchdog\w{0,80}: .{0,80}(?:locked|[Tt]imeout)|RC watchdog",
         "the card no longer processes a program's work: end the program, else reboot; if it comes back under load, "
         "use another "
         "driver version and lower the power limit or clocks",
     ),
     Cause(
         "gpu-address-space",
-        r"can't alloc VA space|dmaAllocMapping\w*: .{0,60}VA space",
+        r"can't alloc VA space|dmaAllocMapping\w{0,80}: .{0,60}VA space",
         "the driver has no virtual addresses of a card left, most often a leak of the driver after a long time, no "
         "lack of memory: reboot; if it comes back, use another driver version",
     ),
@@ -113,16 +112,15 @@ CAUSES = (
     ),
     Cause(
         "gsp-firmware",
-        r"WPR2|Cannot initialize GSP firmware|kfsp\w+: .{0,80}(?:[Ff]ail|[Tt]ime)|_kgspBoot\w*|_kgsp\w+: "
-        r".{0,80}(timed out|failed)|Failed to boot GSP|failed to load "
-        r"firmware .{0,200}gsp|GSP firmware image.{0,200}(not found|failed)|Direct firmware "
-        r"load for nvidia/.{0,200} failed",
+        r"WPR2|Cannot initialize GSP firmware|kfsp\w{1,80}: .{0,80}(?:[Ff]ail|[Tt]ime)|_kgspBoot\w{0,80}"
+        r"|_kgsp\w{1,80}: .{0,80}(timed out|failed)|Failed to boot GSP|failed to load firmware .{0,200}gsp|GSP "
+        r"firmware image.{0,200}(not found|failed)|Direct firmware load for nvidia/.{0,200} failed",
         "the card's GSP firmware did not start: power the machine off and on; if it comes back, "
         "reinstall the driver's firmware package, or use another driver or BIOS version",
     ),
     Cause(
         "module-missing",
-        r"Module nvidia[-_\w]* not found in directory|modprobe: FATAL: Module nvidia|could not find module nvidia"
+        r"Module nvidia[-_\w]{0,80} not found in directory|modprobe: FATAL: Module nvidia|could not find module nvidia"
         r"|FATAL: Error running "
         r"install command for nvidia",
         "no NVIDIA module is built for the running kernel: install its headers, then `dkms autoinstall`, or reboot "
@@ -133,17 +131,16 @@ CAUSES = (
     Cause(
         "kernel-headers",
         r"[Kk]ernel headers for kernel .{0,60}(cannot be found|not found)|Unable to find the kernel source tree"
-        r"|linux-headers-\S+ .{0,60}"
+        r"|linux-headers-\S{1,80} .{0,60}"
         r"(not found|no installation candidate)|Please install the linux-headers",
         "the headers of the kernel are missing, so its module cannot be built: install linux-headers of that version",
         names=r"kernel (\d\S{1,40})|(linux-headers-\S{1,40})",
     ),
     Cause(
         "module-build",
-        r"Bad return status for module build|bad exit status: \d+|DKMS: (build|install|add) .{0,40}failed|Error! "
-        r".{0,60}(build|dkms)|nvidia\S*: "
-        r"ERROR: .{0,60}build|dkms\S* (autoinstall|build).{0,80}failed|make\[\d+\]: \*\*\* .{0,80}nvidia|Compiler "
-        r"version check failed",
+        r"Bad return status for module build|bad exit status: \d{1,20}|DKMS: (build|install|add) .{0,40}failed"
+        r"|Error! .{0,60}(build|dkms)|nvidia\S{0,80}: ERROR: .{0,60}build|dkms\S{0,80} (autoinstall"
+        r"|build).{0,80}failed|make\[\d{1,20}\]: \*\*\* .{0,80}nvidia|Compiler version check failed",
         "the driver's module does not compile for this kernel: see make.log of dkms; upgrade the driver, install the "
         "kernel's own gcc, or "
         "boot the kernel before",
@@ -151,14 +148,14 @@ CAUSES = (
     ),
     Cause(
         "module-busy",
-        r"Module nvidia\w* is in use|nvidia\w* .{0,60}appears to already be loaded|rmmod: ERROR: Module nvidia",
+        r"Module nvidia\w{0,80} is in use|nvidia\w{0,80} .{0,60}appears to already be loaded|rmmod: ERROR: Module "
+        r"nvidia",
         "programs still use the loaded module: stop them (`fuser -v /dev/nvidia*`) or reboot",
     ),
     Cause(
         "module-no-device",
-        r"could not insert 'nvidia\w*': No such device|NVRM: The NVIDIA probe routine failed|nvidia: probe of \S+ "
-        r"failed|NVRM: None of the "
-        r"NVIDIA devices were initialized",
+        r"could not insert 'nvidia\w{0,80}': No such device|NVRM: The NVIDIA probe routine failed|nvidia: probe of "
+        r"\S{1,80} failed|NVRM: None of the NVIDIA devices were initialized",
         "the module found no card that it can start: another driver holds it, the card is too old or new for this "
         "driver, or it does not "
         "answer; the NVRM lines before have the reason",
@@ -166,10 +163,9 @@ CAUSES = (
     ),
     Cause(
         "module-signature",
-        r"could not insert 'nvidia\w*': (Key was rejected|Required key|Operation not permitted)|Loading of (unsigned"
-        r"|module with unavailable key)|Key was "
-        r"rejected by service|Required key not available|PKCS#7 signature not signed with a trusted "
-        r"key",
+        r"could not insert 'nvidia\w{0,80}': (Key was rejected|Required key|Operation not permitted)|Loading of "
+        r"(unsigned|module with unavailable key)|Key was rejected by service|Required key not available|PKCS#7 "
+        r"signature not signed with a trusted key",
         _SECURE_BOOT,
     ),
     Cause("module-lockdown", r"Lockdown: .{0,200}(unsigned module|restricted)", _SECURE_BOOT),
@@ -181,7 +177,7 @@ CAUSES = (
     ),
     Cause(
         "module-symbol",
-        r"nvidia\w*: Unknown symbol|Unknown symbol \w+ \(err -?\d+\)",
+        r"nvidia\w{0,80}: Unknown symbol|Unknown symbol \w{1,80} \(err -?\d{1,20}\)",
         "the module does not fit this kernel: upgrade the driver, or boot an older kernel",
     ),
     Cause(
@@ -210,7 +206,7 @@ CAUSES = (
     ),
     Cause(
         "hung-task",
-        r"blocked for more than \d+ seconds|hung_task|soft lockup|hard LOCKUP|rcu.{0,200}detected stalls",
+        r"blocked for more than \d{1,20} seconds|hung_task|soft lockup|hard LOCKUP|rcu.{0,200}detected stalls",
         "the kernel waits for a device or a lock: look at the disk and the cards; reboot if it stays",
     ),
     Cause(
@@ -220,7 +216,7 @@ CAUSES = (
     ),
     Cause(
         "disk-io",
-        r"(blk_update_request|critical medium|Buffer I/O) error|I/O error, dev (?!loop)\w+|nvme\w* "
+        r"(blk_update_request|critical medium|Buffer I/O) error|I/O error, dev (?!loop)\w{1,80}|nvme\w{0,80} "
         r".{0,200}(timeout|controller is down)|EXT4-fs error",
         "a disk fails: back up, and look at `smartctl -a`",
     ),
@@ -232,7 +228,7 @@ CAUSES = (
     ),
     Cause(
         "amd-reset",
-        r"amdgpu.{0,120}(?:GPU reset|ring \S+ timeout|page fault|GPU hang|failed to (?:load|init))|amdgpu: "
+        r"amdgpu.{0,120}(?:GPU reset|ring \S{1,80} timeout|page fault|GPU hang|failed to (?:load|init))|amdgpu: "
         r".{0,60}fence",
         "the AMD card hung, was reset or did not start: use another kernel or firmware (linux-firmware), or a build "
         "for its "
@@ -240,7 +236,7 @@ CAUSES = (
     ),
     Cause(
         "uvm-fault",
-        r"nvidia-uvm: .{0,100}(?:[Ff]atal|[Ee]rror|[Ff]ail)|uvm_\w+: .{0,80}(?:fatal|ERROR)",
+        r"nvidia-uvm: .{0,100}(?:[Ff]atal|[Ee]rror|[Ff]ail)|uvm_\w{1,80}: .{0,80}(?:fatal|ERROR)",
         "the module of unified memory met a fatal fault of a card: stop what runs, reload nvidia_uvm or reboot; the "
         "Xid "
         "before it has the reason",

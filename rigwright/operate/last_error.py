@@ -37,7 +37,7 @@ FAILURE = re.compile(
 NO_FAILURE = re.compile(r"\b(?:no|0|without) (?:errors?|failures?)|\b(?:HTTP/[\d.]+\" [23]\d\d)", re.IGNORECASE)
 _MILD = ("warning", "information")
 # Severities below an error: Python's logging, llama.cpp's letters, glog's, and the word before a message.
-WARNING = re.compile(r"\b(?:WARNING|WARN)\b|(?:^|\s)[0-9.]+ W |\[W\d{3,4} |\b[Ww]arning: |\w+Warning: |level=warn")
+WARNING = re.compile(r"\b(?:WARNING|WARN)\b|(?:^|\s)[0-9.]+ W |\[W\d{3,4} |\b[Ww]arning: |\wWarning: |level=warn")
 INFORMATION = re.compile(r"\b(?:INFO|DEBUG|NOTICE)\b|(?:^|\s)[0-9.]+ [ID] |\[I\d{3,4} |level=(?:info|debug)")
 EXCEPTION = re.compile(
     r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|OfResources|Timeout|Failed)(?::|$)"

@@ -46,6 +46,13 @@ def judged(unit: UnitSeen | None = UNIT, engine: EngineSeen | None = ENGINE, out
     return health.health(look, one)
 
 
+def test_a_partial_search_of_a_journal_is_reported() -> None:
+    one = able()
+    look = Look({one.unit: UNIT}, {one.name: ENGINE}, {}, {}, NOTHING, (), "", False, (one.name,))
+    assert health.health(look, one).errors == (health.PARTIAL,)
+    assert not judged().errors
+
+
 @pytest.mark.parametrize(
     ("found", "state", "note"),
     [

@@ -22,9 +22,10 @@ from rigwright import text
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
 from rigwright.engines.python_log_patterns import FORMS
-from rigwright.operate import kernel_messages
+from rigwright.operate import kernel_messages, last_error
 from rigwright.operate.diagnose import KERNEL, diagnosed
 from rigwright.operate.evidence import Evidence
+from tests.unit.adversarial_lines import adversarial_lines, is_unbounded
 from tests.unit.log_samples import SAMPLES
 
 CORE = "(EngineCore pid=812) ERROR 11-20 10:02:11 [core.py:1136] "
@@ -268,9 +269,43 @@ def test_what_is_no_text_is_refused(data: bytes, reason: str, tmp_path: Path) ->
         read_log(tmp_path / "log")
 
 
-def test_no_pattern_repeats_any_character_without_a_bound() -> None:
+def expressions() -> dict[str, str]:
+    """Regular expression -> the cause and the field that have it."""
     causes = [*kernel_messages.CAUSES, *(cause for kind in kinds().values() for cause in kind.causes)]
-    assert causes and not [one.pattern for one in causes if re.search(r"(?<!\\)\.[*+]", one.pattern)]
+    fields = {
+        text: f"{one.id}.{key}"
+        for one in causes
+        for key in ("pattern", "context", "names")
+        if (text := getattr(one, key))
+    }
+    return fields | {kind.log_marker: f"{kind.name}.log_marker" for kind in kinds().values() if kind.log_marker}
+
+
+@pytest.mark.parametrize("pattern", [r"\w+ForC", r"a(?:b|[^c]*)", r"(?=.*x)", r"x\S+?y", r"(?:ab)*", r"x{2,}"])
+def test_a_repetition_without_a_bound_is_recognised(pattern: str) -> None:
+    assert is_unbounded(pattern) and not is_unbounded(r"x\w{1,80}[+*]\+")
+
+
+def test_no_pattern_has_a_repetition_without_a_bound() -> None:
+    assert [where for pattern, where in expressions().items() if is_unbounded(pattern)] == []
+
+
+def test_no_pattern_searches_a_line_of_its_literals_for_long() -> None:
+    slow = {}
+    marks = (last_error.ERROR, last_error.FAILURE, last_error.NO_FAILURE, last_error.WARNING, last_error.INFORMATION)
+    fields = expressions() | {one.pattern: "last_error" for one in marks}
+    for pattern, where in fields.items():
+        regex = re.compile(pattern, re.MULTILINE)
+        for line in adversarial_lines(pattern, LONGEST):
+            # the least of three, as other processes disturb one
+            for _ in range(3):
+                began = time.process_time()
+                regex.search(line)
+                if (took := time.process_time() - began) < 0.02:
+                    break
+            else:
+                slow[where] = (round(took, 3), line[:60])
+    assert not slow
 
 
 def table(name: str) -> tuple[Cause, ...]:
@@ -428,5 +463,13 @@ def test_a_line_of_a_units_journal_is_searched_up_to_a_length_on_the_host(
 ) -> None:
     assert health.SEARCHED == LONGEST
     monkeypatch.setattr(health.common, "run", lambda *_, **__: "x" * before + "needle\nanother line\n")
-    shown = health.betraying({"InvocationID": "a" * 32}, ["needle", "a fault"])
+    shown, complete = health.betraying({"InvocationID": "a" * 32}, ["needle", "a fault"])
+    assert complete
     assert [len(one) for one in shown] == ([health.LENGTH] if found else [])
+
+
+def test_a_search_of_a_units_journal_ends_in_time_with_its_newest_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(9))
+    monkeypatch.setattr(health.time, "monotonic", lambda: next(clock) * health.SEARCH * 0.4)
+    monkeypatch.setattr(health.common, "run", lambda *_, **__: "needle 1\nneedle 2\nneedle 3\n")
+    assert health.betraying({"InvocationID": "a" * 32}, ["needle"]) == (["needle 2", "needle 3"], False)

@@ -117,7 +117,7 @@ def test_a_look_with_what_is_no_number_is_refused(number: float) -> None:
     unit = {"load": "loaded", "active": "active", "sub": "running", "result": "success", "restarts": 0}
     unit |= {"running": True, "since_s": number, "memory": None}
     cards = {"status": 0, "out": "", "err": ""}
-    told = {"units": {"a.service": unit}, "engines": {}, "said": {}, "out": {}, "cards": cards}
+    told = {"units": {"a.service": unit}, "engines": {}, "said": {}, "out": {}, "cards": cards, "partial": []}
     answer = {"told": {**told, "jobs": [], "holder": "", "reboot": False}}
     with pytest.raises(Drift):
         Survey({"health": answer}).read(HEALTH)

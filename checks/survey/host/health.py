@@ -61,21 +61,33 @@ def state(rows: dict[str, str]) -> dict[str, object]:
 
 
 SEARCHED = 1000  # characters of a line
+SEARCH = 0.5  # seconds for the lines of a unit: all units share one interpreter, and a hostile line takes milliseconds
 
 
-def betraying(rows: dict[str, str], patterns: list[str]) -> list[str]:
-    """The last lines of a unit's last start that match one of these regular expressions."""
+def betraying(rows: dict[str, str], patterns: list[str]) -> tuple[list[str], bool]:
+    """The last lines of a unit's last start that match one of these regular expressions; whether all were searched.
+
+    The newest lines come first in the search.
+    """
     run = rows.get("InvocationID", "")
     if not (run and patterns):
-        return []
+        return [], True
     words = ("journalctl", "--no-pager", "-q", "-b", "-o", "cat", "-n", str(LINES), f"_SYSTEMD_INVOCATION_ID={run}")
     try:
         said = common.run(*words, limit=0.7, status=True)
     except (RuntimeError, OSError, subprocess.TimeoutExpired):
-        return []
+        return [], True
     known = re.compile("|".join(f"(?:{one})" for one in patterns))
-    fitting = [common.masked(line)[:LENGTH] for line in common.lines(said) if known.search(line[:SEARCHED])]
-    return list(dict.fromkeys(fitting))[-KEPT:]
+    until = time.monotonic() + SEARCH
+    fitting: dict[str, None] = {}
+    for line in reversed(common.lines(said)):
+        if len(fitting) == KEPT:
+            break
+        if time.monotonic() > until:
+            return list(fitting)[::-1], False
+        if known.search(line[:SEARCHED]):
+            fitting.setdefault(common.masked(line)[:LENGTH])
+    return list(fitting)[::-1], True
 
 
 def idle(lines: list[str], busy: tuple[str, ...]) -> bool:
@@ -257,7 +269,8 @@ def look(asked: dict[str, Any]) -> dict[str, object]:
         return {
             "units": {name: state(rows) for name, rows in there.items()},
             "engines": answers,
-            "said": said,
+            "said": {name: lines for name, (lines, _) in said.items()},
+            "partial": [name for name, (_, complete) in said.items() if not complete],
             "out": {name: text.strip() for name, text in out.items() if text},
             "cards": seen.result(),
             "jobs": manager.parse_unit_names(jobs.result(), "rw-")[:50],

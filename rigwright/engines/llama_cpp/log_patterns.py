@@ -13,8 +13,9 @@ from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.engines.python_log_patterns import FORMS
 
 MARKER = (
-    r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv +\w|^slot +\w|(?:^|\s)\d+\.\d+\.\d+\.\d+ "
-    r"[IWED] |\bcommon_(?:init|params|fit)|\"error\": ?\{\s*\"code\": ?\d"
+    r"\bllama_|\bllama-server\b|\bggml|\bgguf_|^srv {1,20}\w|^slot {1,20}\w|(?:^"
+    r"|\s)\d{1,20}\.\d{1,20}\.\d{1,20}\.\d{1,20} [IWED] |\bcommon_(?:init|params|fit)"
+    r"|\"error\": ?\{\s{0,20}\"code\": ?\d"
 )
 """What only a log of llama.cpp contains: its functions' prefixes and its own time stamps."""
 
@@ -85,14 +86,14 @@ CAUSES = (
         "failed-to-allocate-buffer-for-kv-cache",
         r"failed to allocate (buffer for )?(the )?(kv|KV|rs|recurrent)[- ]cache|failed to allocate .{0,200}memory "
         r"cell|failed to create "
-        r"memory module|llama_kv_cache\w*: failed|failed to allocate memory for prompt cache",
+        r"memory module|llama_kv_cache\w{0,80}: failed|failed to allocate memory for prompt cache",
         "the context does not fit in free memory: lower context or parallel requests, or quantise the KV cache",
     ),
     Cause(
         "buffer-allocation",
-        r"unable to allocate \w+ buffer|failed to allocate \w+ buffer of size|alloc_tensor_range: "
-        r"failed|failed to allocate compute (pp )?buffers|OutOfDeviceMemory|failed to allocate \S+ buffer"
-        r"|ggml_gallocr_reserve\w*: failed",
+        r"unable to allocate \w{1,80} buffer|failed to allocate \w{1,80} buffer of size|alloc_tensor_range: "
+        r"failed|failed to allocate compute (pp )?buffers|OutOfDeviceMemory|failed to allocate \S{1,80} buffer"
+        r"|ggml_gallocr_reserve\w{0,80}: failed",
         _LOWER_CONTEXT,
     ),
     Cause(
@@ -124,7 +125,7 @@ CAUSES = (
         r"data is not within the file bounds|model is corrupted or incomplete|failed to read (tensor"
         r"|magic|key|header)|unexpectedly reached end of file|tensor data is out of bounds|failed to read (key-value"
         r"|tensor|the) |corrupted model|read error: "
-        r"|failed to seek|gguf_init_from_\w+: failed to (?:read|seek)|mmap.{0,40}beyond",
+        r"|failed to seek|gguf_init_from_\w{1,80}: failed to (?:read|seek)|mmap.{0,40}beyond",
         _DAMAGED + ": fetch it again and compare its size",
         check="W06",
     ),
@@ -149,17 +150,17 @@ CAUSES = (
     ),
     Cause(
         "missing-tensor",
-        r"missing tensor '|hyperparameters: invalid n_\w+|wrong number of tensors|tensor '.{0,200}' (has wrong "
+        r"missing tensor '|hyperparameters: invalid n_\w{1,80}|wrong number of tensors|tensor '.{0,200}' (has wrong "
         r"shape|not found)|done_getting_tensors"
         r"|duplicated tensor"
         r"|check_tensor_dims|tensor .{0,80}has offset",
         "the file does not fit this llama.cpp: another version or another conversion of the model is needed",
-        names=r"tensor '([^']{1,80})'|(expected \d+, got \d+)",
+        names=r"tensor '([^']{1,80})'|(expected \d{1,20}, got \d{1,20})",
     ),
     Cause(
         "missing-key",
-        r"key not found in model: |missing key \S+ in GGUF|found array for key|is not a string/float32|error loading "
-        r"model hyperparameters|wrong type .{0,60}for key|key \S+ has wrong (type|array)",
+        r"key not found in model: |missing key \S{1,80} in GGUF|found array for key|is not a string/float32|error "
+        r"loading model hyperparameters|wrong type .{0,60}for key|key \S{1,80} has wrong (type|array)",
         "the file lacks a value that this llama.cpp needs: convert it anew, or use another build",
         names=r"in model: (\S{1,80})",
     ),
@@ -182,8 +183,8 @@ CAUSES = (
     ),
     Cause(
         "unknown-quantisation",
-        r"invalid ggml type|unknown type \d+|unsupported ggml type|has invalid ggml type|not a multiple of block size"
-        r"|unknown ftype",
+        r"invalid ggml type|unknown type \d{1,20}|unsupported ggml type|has invalid ggml type|not a multiple of "
+        r"block size|unknown ftype",
         "this llama.cpp does not know the file's quantisation: use the fork or version that made it",
     ),
     Cause(
@@ -230,7 +231,7 @@ CAUSES = (
     ),
     Cause(
         "vulkan-memory",
-        r"ggml_vulkan: Device memory allocation of size \d+ failed|Requested buffer size exceeds|maxBufferSize"
+        r"ggml_vulkan: Device memory allocation of size \d{1,20} failed|Requested buffer size exceeds|maxBufferSize"
         r"|maxMemoryAllocationSize",
         "the allocation does not fit in card memory, or exceeds the driver's largest one: lower context or batch; "
         "where memory "
@@ -238,7 +239,7 @@ CAUSES = (
     ),
     Cause(
         "projector-untyped",
-        r"unknown projector type: *(?:\(null\)|''|\"\")?\s*$|missing projector "
+        r"unknown projector type: {0,20}(?:\(null\)|''|\"\")?\s{0,20}$|missing projector "
         r"type|projector_type.{0,40}(?:missing|not "
         r"found)|legacy .{0,20}(?:clip|mmproj)",
         "the projector (mmproj) names no type, as of an old conversion: use one that is converted for current "
@@ -263,14 +264,14 @@ CAUSES = (
     *OPTION_CAUSES,
     Cause(
         "adapter",
-        r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w*: .{0,100}(?:fail|error"
+        r"failed to (?:load|apply) (?:lora|LoRA) adapter|LoRA tensor|llama_adapter_lora\w{0,80}: .{0,100}(?:fail|error"
         r"|not)|control vector.{0,60}fail",
         "the adapter does not fit the model: it is of another base model, or its file is damaged",
         names=r"adapter '?([^'\s]{1,80})",
     ),
     Cause(
         "ggml-assert",
-        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b|\.(?:cu|cuh|cpp|c|m|h):\d+: fatal error\s*$",
+        r"GGML_ASSERT\(|GGML_ABORT|ggml_abort\b|\.(?:cu|cuh|cpp|c|m|h):\d{1,20}: fatal error\s{0,20}$",
         f"{UNKNOWN}llama.cpp stopped at its own assertion, most often a fault of this build with this model or these "
         f"options: "
         "search for the line",
@@ -316,7 +317,7 @@ CAUSES = (
         r"error loading model|failed to load (the )?model|exiting due to (model loading|HTTP server) error|failed to "
         r"create (context|llama_context)"
         r"|unable to (load|create) (model|llama context)|error while trying to fit params|failed to create_context"
-        r"|common_init_result: failed|failed to initialize the context: *$|instance name=\S+ exited|prev != "
+        r"|common_init_result: failed|failed to initialize the context: {0,20}$|instance name=\S{1,80} exited|prev != "
         r"ggml_uncaught_exception",
         "the model could not be loaded: the reason stands above in the log",
         general=True,

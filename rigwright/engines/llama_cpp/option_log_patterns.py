@@ -21,11 +21,9 @@ OPTIONS = (
     Cause(
         "option-value",
         r"error while handling argument|expected value for argument|unknown value for|[Uu]nsupported cache type"
-        r"|invalid device:"
-        r"|unknown buffer type|invalid value for main_gpu|unknown speculative type|invalid --\w|error: --\w[\w-]* is "
-        r"required"
-        r"|error: (?:invalid HF repo format|Invalid type for KV override|failed to open file)|must be between \d+ "
-        r"and \d+ inclusive",
+        r"|invalid device:|unknown buffer type|invalid value for main_gpu|unknown speculative type|invalid --\w"
+        r"|error: --\w[\w-]{0,80} is required|error: (?:invalid HF repo format|Invalid type for KV override|failed "
+        r"to open file)|must be between \d{1,20} and \d{1,20} inclusive",
         "an option has a value that this llama-server does not know, or names a file or device that does not exist: "
         "the "
         "line names it",
@@ -33,24 +31,23 @@ OPTIONS = (
     ),
     Cause(
         "preset",
-        r"option '?[\w-]*'? ?(is )?not recognized in preset|preset file does not exist|failed to open server preset"
-        r"|failed to "
-        r"parse .{0,40}preset|conflicts with (?:existing model name|alias)|appears multiple times",
+        r"option '?[\w-]{0,80}'? ?(is )?not recognized in preset|preset file does not exist|failed to open server "
+        r"preset|failed to parse .{0,40}preset|conflicts with (?:existing model name|alias)|appears multiple times",
         "the preset of models is wrong: an option that this llama-server lacks, a name that occurs twice, or no such "
         "file",
         names=r"option '([\w-]{1,60})'|model '([^']{1,80})'",
     ),
     Cause(
         "router-instance",
-        r"failed to spawn server instance|instance name=\S+ exited with status [1-9-]|model limit reached|failed to "
-        r"load models on "
-        r"startup|unknown error while validating model|model name=\S+ (?:is not found|failed to load)",
+        r"failed to spawn server instance|instance name=\S{1,80} exited with status [1-9-]|model limit reached"
+        r"|failed to load models on startup|unknown error while validating model|model name=\S{1,80} (?:is not found"
+        r"|failed to load)",
         "llama-server's router could not start a model's own process: that process's lines above have the reason",
         general=True,
     ),
     Cause(
         "cache-type",
-        r"K cache type \S+ with block size|[KV] cache type .{0,80}(?:does not divide|not supported)|KV cache "
+        r"K cache type \S{1,80} with block size|[KV] cache type .{0,80}(?:does not divide|not supported)|KV cache "
         r"quantization not "
         r"implemented|quantized KV cache .{0,60}not",
         "the type of the KV cache does not fit this model's head size or the split mode: use f16 (or q8_0 for both)",
@@ -85,12 +82,12 @@ DRAFT = (
         r"|incompatible"
         r"|must match|is not eagle3)|draft vocab .{0,100}(?:must|match)|speculative decoding .{0,200}not supported"
         r"|DFlash: |DSpark "
-        r"|EAGLE3: |failed to initialize speculative|failed to process speculative|draft-\w+ requires|unsupported "
+        r"|EAGLE3: |failed to initialize speculative|failed to process speculative|draft-\w{1,80} requires|unsupported "
         r"batch\.has_embd"
         r"|the target context does not support partial sequence removal|draft model is not compatible",
         "the draft model cannot be used with this model (other vocabulary, sizes or kind): use the draft model that is "
         "made for it, or none",
-        names=r"(vocab \w+)|draft model,? '([^']{1,80})'",
+        names=r"(vocab \w{1,80})|draft model,? '([^']{1,80})'",
     ),
     Cause(
         "draft-head",
@@ -118,9 +115,8 @@ DRAFT = (
     ),
     Cause(
         "sampler-assertion",
-        r"llama-sampl\w+\.cpp:\d+: .{0,80}[Aa]ssert|Unexpected empty grammar stack|llama_grammar_(?:accept|reject"
-        r"|init)\w*: .{0,80}"
-        r"(?:assert|fail)",
+        r"llama-sampl\w{1,80}\.cpp:\d{1,20}: .{0,80}[Aa]ssert|Unexpected empty grammar stack|llama_grammar_(?:accept"
+        r"|reject|init)\w{0,80}: .{0,80}(?:assert|fail)",
         "the grammar (of a schema or tools) or the sampler rejects a token that the model or its draft wrote, a fault "
         "of "
         f"this build: use a newer build; {_TURN_OFF_DRAFTING}; else send the request without a schema",
@@ -158,14 +154,14 @@ ASSERTIONS = (
         "operation-missing",
         r"cannot run the operation|unsupported op(?:eration)?\b|op not (?:supported|implemented)|pre-allocated tensor"
         r"|not implemented "
-        r"for this (?:type|backend)|unsupported type combination|ggml_\w+: .{0,60}(?:unsupported|not implemented)",
+        r"for this (?:type|backend)|unsupported type combination|ggml_\w{1,80}: .{0,60}(?:unsupported|not implemented)",
         "the backend lacks an operation that the model needs for this type: use a newer build, the CUDA backend, or "
         "another quantisation",
         names=r"operation \((\w{1,40})\)|tensor \((\S{1,60})\)|(ggml_\w{3,60}):",
     ),
     Cause(
         "model-limits",
-        r"GGML_ASSERT\(.{0,60}LLAMA_MAX_|GGML_ASSERT\(.{0,40}n_(?:expert|layer)\w* <=",
+        r"GGML_ASSERT\(.{0,60}LLAMA_MAX_|GGML_ASSERT\(.{0,40}n_(?:expert|layer)\w{0,80} <=",
         "the model is larger than this build's tables allow: use a newer build",
         names=_ASSERTION,
     ),
@@ -195,7 +191,8 @@ ASSERTIONS = (
     ),
     Cause(
         "shape-assertion",
-        r"GGML_ASSERT\((?:ggml_can_(?:repeat|mul_mat)|ggml_are_same_shape|ggml_nelements|\w+->ne\[|ggml_is_contiguous)",
+        r"GGML_ASSERT\((?:ggml_can_(?:repeat|mul_mat)|ggml_are_same_shape|ggml_nelements|\w{1,80}->ne\["
+        r"|ggml_is_contiguous)",
         "tensors of the graph have shapes that do not fit, since the file (or draft model, adapter, projector) does "
         "not fit "
         "this build's code for the architecture: use a newer build, or a file converted for it",
@@ -222,22 +219,19 @@ REQUESTS = (
         "the "
         "request",
         request=True,
-        names=r"\((\d+ tokens)\)",
+        names=r"\((\d{1,20} tokens)\)",
     ),
     Cause(
         "template",
-        r"Unable to generate parser for this template|Value is not callable|Expected value expression| at row \d+, "
-        r"column \d+|System message must be at the beginning"
-        r"|[Jj]inja.{0,200}(?:[Ee]rror|exception)"
+        r"Unable to generate parser for this template|Value is not callable|Expected value expression| at row "
+        r"\d{1,20}, column \d{1,20}|System message must be at the beginning|[Jj]inja.{0,200}(?:[Ee]rror|exception)"
         r"|failed to (?:apply|parse|initialize) .{0,20}(?:chat )?template|chat template parsing error|template is "
-        r"not supported"
-        r"|requires --jinja|try using --jinja|Unknown (?:\(built-in\) )?(?:filter|test|statement)|Callee is not a "
-        r"function"
-        r"|Conversation roles must|Cannot continue an assistant message|Failed to parse (?:messages|tools|tool call)"
-        r"|2 or more assistant messages|Unknown (?:chat|reasoning) format|Cannot (?:access property|assign to"
-        r"|perform operation|unpack|call something)"
-        r"|(?:Unsupported|Missing) (?:content part|tool|comparison)|Template seems to support tool calls, but"
-        r"|requires numeric operand|Expected iterable or object",
+        r"not supported|requires --jinja|try using --jinja|Unknown (?:\(built-in\) )?(?:filter|test|statement)"
+        r"|Callee is not a function|Conversation roles must|Cannot continue an assistant message|Failed to parse "
+        r"(?:messages|tools|tool call)|2 or more assistant messages|Unknown (?:chat|reasoning) format|Cannot "
+        r"(?:access property|assign to|perform operation|unpack|call something)|(?:Unsupported|Missing) (?:content "
+        r"part|tool|comparison)|Template seems to support tool calls, but|requires numeric operand|Expected iterable "
+        r"or object",
         "the chat template cannot be used, or refuses the request's messages (their order, roles or tools): give "
         "another "
         "one as chat_template_file, or change the messages",
@@ -274,7 +268,7 @@ REQUESTS = (
         "media-input",
         r"(?:image|audio|video) input is not supported|Failed to load image or audio file|does not support multimodal"
         r"|not supported by "
-        r"multimodal|failed to (?:process|decode|encode) .{0,12}mtmd|file:// URLs are not allowed|mtmd_helper\w*: "
+        r"multimodal|failed to (?:process|decode|encode) .{0,12}mtmd|file:// URLs are not allowed|mtmd_helper\w{0,80}: "
         r".{0,60}fail",
         "the request has a picture, sound or video that the model cannot take: give the projector (mmproj) of this "
         "model, or "
@@ -290,7 +284,7 @@ REQUESTS = (
     ),
     Cause(
         "endpoint-off",
-        r"does not support (?:embeddings|reranking|completions|chat)|[Ss]tart it with `?--\w+|endpoint is not "
+        r"does not support (?:embeddings|reranking|completions|chat)|[Ss]tart it with `?--\w{1,80}|endpoint is not "
         r"supported|Pooling type "
         r"'none' is not|Start with `--(?:slots|metrics|props)`",
         "the endpoint is off: start llama-server with the option that the line names",
@@ -299,7 +293,7 @@ REQUESTS = (
     ),
     Cause(
         "client-model",
-        r"\"code\": ?404,\"message\": ?\"model|\bmodel '[^']{0,100}' not found|model name=\S+ is not found",
+        r"\"code\": ?404,\"message\": ?\"model|\bmodel '[^']{0,100}' not found|model name=\S{1,80} is not found",
         "a client asks for a model name that this llama-server does not have: use one of /v1/models",
         request=True,
         names=r"model '([^']{1,80})'",
@@ -313,9 +307,9 @@ REQUESTS = (
     Cause(
         "client-values",
         r"invalid_request_error|All non-assistant messages|Assistant message must contain|Cannot (?:set|specify) both"
-        r"|Invalid 'content' type|'\w+' (?:is required|must be)|is required\",|Expected '\w+' to be|must be (?:an "
-        r"array|a non-empty|one of)|Unsupported param|Missing "
-        r"'\w+' in|penalty\w* must be finite|Invalid '\w+' content type|got exception: .{0,200}\"code\":400",
+        r"|Invalid 'content' type|'\w{1,80}' (?:is required|must be)|is required\",|Expected '\w{1,80}' to be|must "
+        r"be (?:an array|a non-empty|one of)|Unsupported param|Missing '\w{1,80}' in|penalty\w{0,80} must be finite"
+        r"|Invalid '\w{1,80}' content type|got exception: .{0,200}\"code\":400",
         "a client's request has a value that llama-server refuses; the server itself works: correct the client",
         request=True,
     ),
@@ -334,8 +328,8 @@ REQUESTS = (
     Cause(
         "decode-failed",
         r"failed to decode(?: the batch)?\b|failed to initialize batch"
-        r"|ggml-cuda\.cu:\d+: CUDA error|compute_forward: \w+ failed|command "
-        r"buffer \d+ failed|failed to prepare|llama_decode: failed|Decode failed|Compute error|failed to compute "
+        r"|ggml-cuda\.cu:\d{1,20}: CUDA error|compute_forward: \w{1,80} failed|command "
+        r"buffer \d{1,20} failed|failed to prepare|llama_decode: failed|Decode failed|Compute error|failed to compute "
         r"graph|post_decode\(\) failed"
         r"|graph_compute: .{0,60}failed|llama_process\(ctx_dft\) failed",
         f"{UNKNOWN}computing a batch failed: the line above has the reason (memory, context, or the card)",
@@ -353,14 +347,14 @@ DEVICES = (
     ),
     Cause(
         "vulkan-driver",
-        r"[Cc]ompute pipeline creation failed|createComputePipeline|vk::\w+(?:::\w+)*: Error\w+|vk::\w+Error"
-        r"|UR_RESULT_ERROR_\w+",
+        r"[Cc]ompute pipeline creation failed|createComputePipeline|vk::[\w:]{1,100}: Error"
+        r"|vk::\w{1,80}Error|UR_RESULT_ERROR_\w{1,80}",
         "the graphics driver refused a call: upgrade it (Mesa, oneAPI), or use another backend or an older build",
         names=r"(Error[A-Z]\w{2,40}|UR_RESULT_\w{2,40})",
     ),
     Cause(
         "metal-memory",
-        r"kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory \(|ggml_metal\w*: .{0,80}(?:failed to "
+        r"kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory \(|ggml_metal\w{0,80}: .{0,80}(?:failed to "
         r"allocate|out of memory)",
         "model and context do not fit in the memory that Metal may use: lower the context or use a smaller "
         "quantisation",
@@ -368,15 +362,15 @@ DEVICES = (
     Cause(
         "rpc",
         r"Remote RPC server crashed|RPC .{0,60}(?:failed|mismatch|not supported)|failed to find RPC|Failed to "
-        r"connect to \S+:\d+|RPC "
+        r"connect to \S{1,80}:\d{1,20}|RPC "
         r"server .{0,60}(?:version|fail)",
         "a remote RPC server does not answer, crashed, or is of another version: run the same build on all hosts",
         names=r"connect to (\S{1,60})",
     ),
     Cause(
         "backend-missing",
-        r"no CPU backend found|no backends are loaded|failed to load backend|libggml-\w+\.so: cannot open"
-        r"|ggml_backend_load\w*: .{0,60}fail"
+        r"no CPU backend found|no backends are loaded|failed to load backend|libggml-\w{1,80}\.so: cannot open"
+        r"|ggml_backend_load\w{0,80}: .{0,60}fail"
         r"|make_cpu_buft_list",
         "llama.cpp finds no library of a backend: keep the libggml-*.so files of the same build in the program's "
         "folder, or "

@@ -10,13 +10,11 @@ from rigwright.engines.vllm.option_log_patterns import EARLY, OPTION_CAUSES
 from rigwright.engines.vllm.request_log_patterns import REQUEST_CAUSES
 
 MARKER = (
-    r"\"type\": "
-    r"?\"(?:BadRequest|InternalServer|NotFound)Error\"|\((?:APIServer|EngineCore|Engine_?\w*|Worker)[^()]{0,30} "
-    r"?pid=\d+\)|\bvllm\b|\bvLLM\b"
-    r"|\[(?:core|launcher|loggers|gpu_model_runner|gpu_worker|api_server|multiproc_executor"
-    r"|async_llm|shm_broadcast|pynccl|envs"
-    r"|kv_cache_utils|fa_utils|config|model|utils)\.py:\d+\]"
-    r"|^Traceback \(most recent call last\)|^\s*(?:[\w.]+\.)?[A-Z]\w+(?:Error|Exception): |/csrc/custom_all_reduce"
+    r"\"type\": ?\"(?:BadRequest|InternalServer|NotFound)Error\"|\((?:APIServer|EngineCore|Engine_?\w{0,80}"
+    r"|Worker)[^()]{0,30} ?pid=\d{1,20}\)|\bvllm\b|\bvLLM\b|\[(?:core|launcher|loggers|gpu_model_runner|gpu_worker"
+    r"|api_server|multiproc_executor|async_llm|shm_broadcast|pynccl|envs|kv_cache_utils|fa_utils|config|model"
+    r"|utils)\.py:\d{1,20}\]|^Traceback \(most recent call last\)|^\s{0,20}(?:[\w.]{1,80}\.)?[A-Z]\w{1,80}(?:Error"
+    r"|Exception): |/csrc/custom_all_reduce"
 )
 """What only a log of vLLM contains: the names of its processes, its package and source files, and Python's "
 "exceptions."""
@@ -36,7 +34,7 @@ CAUSES = (
     ),
     Cause(
         "traceback-frame",
-        r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d+",
+        r"^[^\n]{0,120}\bFile \"[^\"]{1,300}\", line \d{1,20}",
         "a frame of a traceback: its last line has the error",
         harmless=True,
         plain=True,
@@ -64,7 +62,7 @@ CAUSES = (
         r"length",
         "max_model_len does not fit next to the weights: lower it (the line has the largest that fits), or raise "
         "gpu_memory_utilization",
-        names=r"max seq len \((\d+)\)|max_model_len \((\d+)\)",
+        names=r"max seq len \((\d{1,20})\)|max_model_len \((\d{1,20})\)",
     ),
     Cause(
         "no-available-memory-for-the-cache-blocks",
@@ -75,7 +73,7 @@ CAUSES = (
     ),
     Cause(
         "mamba-cache-blocks",
-        r"exceeds available Mamba cache blocks|max_num_seqs \(\d+\) exceeds",
+        r"exceeds available Mamba cache blocks|max_num_seqs \(\d{1,20}\) exceeds",
         "each sequence needs a Mamba cache block: lower max_num_seqs to the number in the line, or "
         "raise gpu_memory_utilization",
     ),
@@ -86,13 +84,13 @@ CAUSES = (
     ),
     Cause(
         "max-model-len",
-        r"User-specified max_model_len \(\d+\) is greater than the derived max_model_len|VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-        r"|max_model_len must be",
+        r"User-specified max_model_len \(\d{1,20}\) is greater than the derived max_model_len"
+        r"|VLLM_ALLOW_LONG_MAX_MODEL_LEN|max_model_len must be",
         "max_model_len is above what the model's config.json allows: lower it, or declare rope scaling",
     ),
     Cause(
         "batched-tokens",
-        r"max_num_batched_tokens \(\d+\) is (smaller|less) than|max_num_batched_tokens.{0,200}must be"
+        r"max_num_batched_tokens \(\d{1,20}\) is (smaller|less) than|max_num_batched_tokens.{0,200}must be"
         r"|max_num_scheduled_tokens|long_prefill_token_threshold",
         "max_num_batched_tokens does not fit the other limits that the line names: raise it to the value in the line",
     ),
@@ -100,7 +98,7 @@ CAUSES = (
         "speculative-decoding",
         r"NotImplementedError: .{0,200}[Ss]peculative [Dd]ecoding|[Ss]peculative [Dd]ecoding .{0,200}not (yet )?support"
         r"|\b(?:EAGLE|MTP|DFlash|Medusa|drafter|drafting|draft model)\b.{0,100}(?:not (?:yet )?support|not compatible"
-        r"|not implemented|only supports?)|spec(?:ulative)?[ _-]decod\w+.{0,100}(?:requires|only)",
+        r"|not implemented|only supports?)|spec(?:ulative)?[ _-]decod\w{1,80}.{0,100}(?:requires|only)",
         "this vLLM does not combine speculative decoding with this model or option: remove speculative_config (or the "
         "option that the line names), or use a newer vLLM",
     ),
@@ -110,27 +108,27 @@ CAUSES = (
         "the reasoning_parser or tool_call_parser is another model's, as the tokenizer lacks its marks: use the one "
         "that "
         "the model's page names, or none",
-        names=r"(\w+(?:Parser)?) (?:reasoning|[Tt]ool) ?[Pp]arser|(\w+Parser)",
+        names=r"\b(\w{1,80}) (?:reasoning|[Tt]ool) ?[Pp]arser|\b(\w{1,80}Parser)",
     ),
     Cause(
         "cutlass-version",
-        r"module '?cutlass[\w.]*'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
-        r"|dsl)\S* "
+        r"module '?cutlass[\w.]{0,80}'? has no attribute|mlir_global_dtors|nvidia_cutlass_dsl|cutlass(?:\.|_)(?:cute"
+        r"|dsl)\S{0,80} "
         r".{0,60}(?:[Ee]rror|attribute)|No module named 'cutlass",
         "nvidia-cutlass-dsl is of another version than the engine expects: install the version that it pins",
     ),
     Cause(
         "heads-not-divisible",
-        r"attention heads \(\d+\) must be divisible by tensor parallel size|is not divisible by "
+        r"attention heads \(\d{1,20}\) must be divisible by tensor parallel size|is not divisible by "
         r"(tensor parallel|tp|the tensor)|must be divisible by tensor_parallel_size|heads must be "
-        r"divisible by|parallel world size must divide|AssertionError: \d+ is not divisible by \d+",
+        r"divisible by|parallel world size must divide|AssertionError: \d{1,20} is not divisible by \d{1,20}",
         "the model cannot be split over this number of cards: choose a tensor_parallel_size that "
         "divides its attention heads",
-        names=r"(\(\d+\).{0,60}\(\d+\))",
+        names=r"(\(\d{1,20}\).{0,60}\(\d{1,20}\))",
     ),
     Cause(
         "world-size",
-        r"World size \(\d+\) is larger than the number of available GPUs|tensor parallel "
+        r"World size \(\d{1,20}\) is larger than the number of available GPUs|tensor parallel "
         r"size.{0,200}(exceeds|larger than).{0,200}(GPUs|devices)|local_world_size .{0,60}must be less than or equal"
         r"|DP adjusted local rank",
         "the variant needs more cards than the instance sees: compare `cards` with tensor_parallel_size",
@@ -181,7 +179,7 @@ CAUSES = (
         "invalid-option",
         r"(vllm|api_server\.py|usage)\b.{0,20}: error: (argument|the following arguments|invalid choice|expected)"
         r"|error: "
-        r"argument --?[\w-]+",
+        r"argument --?[\w-]{1,80}",
         "an option has a value that this vLLM refuses: the line names it",
         names=r"argument (-[\w/-]{1,80})",
     ),
@@ -197,7 +195,7 @@ CAUSES = (
     ),
     Cause(
         "fp8-card",
-        r"fp8e4nv not supported|fp8e4nv.{0,40}(?:not supported|supported only)|type fp8e4\w* not supported"
+        r"fp8e4nv not supported|fp8e4nv.{0,40}(?:not supported|supported only)|type fp8e4\w{0,80} not supported"
         r"|(?:FP8|fp8).{0,80}(?:requires?|only supported|needs?).{0,60}(?:capability|Ada|Hopper|SM ?89|8\.9|H100)",
         "the card has no FP8 of this kind (cards below compute capability 8.9), which the KV cache or the weights ask "
         "for: "
@@ -206,7 +204,7 @@ CAUSES = (
     Cause(
         "quantization-capability",
         r"quantization method .{0,200} is not supported for the current GPU|Quantization scheme is not "
-        r"supported for|Min(?:imum)? capability: \d+|Marlin W4A8-FP8 only|FP8 .{0,60}requires .{0,40}capability",
+        r"supported for|Min(?:imum)? capability: \d{1,20}|Marlin W4A8-FP8 only|FP8 .{0,60}requires .{0,40}capability",
         "these cards do not support the model's quantisation: serve another variant",
         names=r"method:? '?(\w{2,40})",
     ),
@@ -225,7 +223,7 @@ CAUSES = (
         "line or after it; remove options that all of them name (kv_cache_dtype, block_size, attention_backend); where "
         "they name sparse, MLA or the compute capability, only another card, a build with a backend for it, or another "
         "model helps",
-        names=r"(head_size=\d+, ?dtype=[\w.]+(?:, ?kv_cache_dtype=\w+)?)|(head_size=\d+)",
+        names=r"(head_size=\d{1,20}, ?dtype=[\w.]{1,80}(?:, ?kv_cache_dtype=\w{1,80})?)|(head_size=\d{1,20})",
     ),
     Cause(
         "block-sizes",
@@ -234,7 +232,7 @@ CAUSES = (
         "the attention backends of the model's layers have no block size in common: remove block_size, "
         "attention_backend "
         "and kv_cache_dtype, else this version has no complete code for the model: use one that has",
-        names=r"block[ _]size (?:for )?(\d+)",
+        names=r"block[ _]size (?:for )?(\d{1,20})",
     ),
     Cause(
         "selected-attention-backend",
@@ -250,12 +248,12 @@ CAUSES = (
     Cause(
         "attention-limits",
         r"flash attention build does not support|Unsupported FA version|(?:FlashAttention|Flash "
-        r"attention|FlashInfer|FlashMLA|FlexAttention|TritonMLA\w*|CutlassMLA\w*|MLA attention"
+        r"attention|FlashInfer|FlashMLA|FlexAttention|TritonMLA|CutlassMLA|MLA attention"
         r"|Sinks?|[Hh]ead (?:dimension|size)|head_(?:dim|size))(?!.{0,60}kv.?cache).{0,100}(?:not support|n't support"
         r"|only support|not available|requires|not detected|[Uu]nsupported|[Ii]nvalid)",
         "the attention kernels in use do not support this head size, data type, option or card: try another "
         "attention_backend; where none does, another card or build is needed",
-        names=r"(Flash\w{3,20}|head[_ ]\w+[ =:]+\d+)",
+        names=r"(Flash\w{3,20}|head[_ ]\w{1,80}[ =:]{1,80}\d{1,20})",
     ),
     Cause(
         "invalid-literal-for-int-with-base-10-gpu",
@@ -273,15 +271,15 @@ CAUSES = (
     Cause(
         "worker-died",
         r"WorkerProc (?:initialization )?failed|WorkerProc hit an exception|Worker proc .{0,200} died unexpectedly"
-        r"|VllmWorker-?\S+ died|Worker failed with error|Worker \S+ failed to initialize|RayWorkerProc "
-        r".{0,40}(?:failed|died)"
-        r"|Executor failed|Process \S+ .{0,20}died with exit code|Error in inspecting model|failed to be inspected",
+        r"|VllmWorker-?\S{1,80} died|Worker failed with error|Worker \S{1,80} failed to initialize|RayWorkerProc "
+        r".{0,40}(?:failed|died)|Executor failed|Process \S{1,80} .{0,20}died with exit code|Error in inspecting "
+        r"model|failed to be inspected",
         "a worker process ended: its own error stands above in the log",
         general=True,
     ),
     Cause(
         "request-failed",
-        r"Error in (?:chat )?(?:completion|message|token generation|\S+) stream (?:generator|converter)|Exception "
+        r"Error in (?:chat )?(?:completion|message|token generation|\S{1,80}) stream (?:generator|converter)|Exception "
         r"caught\. Request id"
         r"|HTTPException caught|RequestValidationError caught|failed with an internal error during|Error in "
         r"preprocessing prompt"
@@ -299,13 +297,13 @@ CAUSES = (
         r"occurred while "
         r"running API servers|Application startup failed|Error raised in subprocess|DP Coordinator process failed"
         r"|raise self\._format_exception\(|RuntimeError: "
-        r"cancelled\s*$|engine_core\.get_output_async\(|engine_dead|Engine loop (?:is not|has)",
+        r"cancelled\s{0,20}$|engine_core\.get_output_async\(|engine_dead|Engine loop (?:is not|has)",
         "the engine's core process ended: the first error of EngineCore or of a Worker above in the log is the cause",
         general=True,
     ),
     Cause(
         "rpc-timeout",
-        r"RPC call to \w+ timed out|TimeoutError: RPC",
+        r"RPC call to \w{1,80} timed out|TimeoutError: RPC",
         "a worker did not answer in time: a hung card, or a collective (NCCL) that another card or host does not "
         "join: look "
         "for the first error of another worker, for an Xid (`journalctl -k --grep Xid`), and check the network between "
@@ -313,18 +311,18 @@ CAUSES = (
     ),
     Cause(
         "cannot-find-any-model-weights-with",
-        r"Cannot find any (?:\w+ )?model weights with|No model weights found in|Cannot find any safetensors",
+        r"Cannot find any (?:\w{1,80} )?model weights with|No model weights found in|Cannot find any safetensors",
         "files of the model are missing",
         check="W06",
     ),
     Cause(
         "weights-mismatch",
-        r"There is no module or parameter named|Following weights were not initialized from checkpoint"
-        r"|size mismatch for |KeyError: '?[\w.]*(model|layers|blocks|lm_head|visual|weight|experts|proj|norm|embed)\w*"
-        r"\.|KeyError: '?[\w.]+\.(?:weight|bias|qweight|scales)|Attempted to load weight|Tried to load weights of size"
-        r"|loaded_weight\.shape|are not in the checkpoint|has no parameter|No module or parameter named|Missing keys "
-        r".{0,80}in "
-        r"loaded state|missing QKV parts|[Uu]nexpected key\(?s?\)? in state_dict|Expected \w+_weight first dimension",
+        r"There is no module or parameter named|Following weights were not initialized from checkpoint|size mismatch "
+        r"for |KeyError: '?[\w.]{0,80}(model|layers|blocks|lm_head|visual|weight|experts|proj|norm|embed)\w{0,80}\."
+        r"|KeyError: '?[\w.]{1,80}\.(?:weight|bias|qweight|scales)|Attempted to load weight|Tried to load weights of "
+        r"size|loaded_weight\.shape|are not in the checkpoint|has no parameter|No module or parameter named|Missing "
+        r"keys .{0,80}in loaded state|missing QKV parts|[Uu]nexpected key\(?s?\)? in state_dict|Expected "
+        r"\w{1,80}_weight first dimension",
         "the names or shapes of the checkpoint's weights do not fit the model code of this vLLM version: use the "
         "version "
         "that the model's page names, or another export of the model",
@@ -332,14 +330,14 @@ CAUSES = (
     ),
     Cause(
         "tokenizer",
-        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w+ does not exist"
-        r"|(?:tiktoken\.model|tokenizer\.\w+) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) "
+        r"Couldn't instantiate the backend tokenizer|Tokenizer class \w{1,80} does not exist"
+        r"|(?:tiktoken\.model|tokenizer\.\w{1,80}) not found|SentencePiece|tokenizer .{0,60}(?:could not be|cannot be) "
         r"loaded|data did "
         r"not match any variant of untagged enum|PyPreTokenizerTypeWrapper|Unsupported tokenizer|TokenizersBackend",
         "the tokenizer's files are missing, or were made by another version of transformers than this vLLM loads: use "
         "the transformers that vLLM pins, or a newer vLLM",
         check="W06",
-        names=r"class (\w{1,60})|(\w{1,40}Tokenizer\w*)",
+        names=r"class (\w{1,60})|(\w{1,40}Tokenizer\w{0,80})",
     ),
     Cause(
         "chat-template",
@@ -353,7 +351,7 @@ CAUSES = (
     Cause(
         "tool-parser",
         r"invalid tool call parser|invalid reasoning parser|[Tt]ool choice requires --enable-auto-tool-choice"
-        r"|(?:[Tt]ool|[Rr]easoning)?_?\w* ?[Pp]arser:? ?'.{0,60}'? ?.{0,20}(?:not found|not been registered)"
+        r"|[Pp]arser:? ?'.{0,60}'? ?.{0,20}(?:not found|not been registered)"
         r"|[Tt]ool (?:call )?parser .{0,40}(?:unknown|not registered|does not exist)|KeyError: "
         r".{0,40}(?:tool|reasoning) "
         r"parser"

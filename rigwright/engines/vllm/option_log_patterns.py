@@ -32,7 +32,7 @@ MEMORY = (
         "the card's memory is full in the trial run at start: lower max_num_batched_tokens, max_num_seqs or the size "
         "of "
         "images (limit_mm_per_prompt)",
-        context=r", in (?:profile_run|_dummy_run|determine_available_memory|profile_\w+)\b",
+        context=r", in (?:profile_run|_dummy_run|determine_available_memory|profile_\w{1,80})\b",
     ),
     Cause(
         "memory-profile",
@@ -75,8 +75,8 @@ MEMORY = (
     Cause(
         "encoder-budget",
         r"exceeds the (?:pre-allocated )?encoder cache|encoder (?:cache|compute) (?:size|budget)|Chunked MM input|to "
-        r"be "
-        r"(?:smaller|less) than .{0,60}multimodal|max_tokens_per_mm_item|profil\w+ .{0,60}multi-?modal .{0,60}fail",
+        r"be (?:smaller|less) than .{0,60}multimodal|max_tokens_per_mm_item|profil\w{1,80} .{0,60}multi-?modal "
+        r".{0,60}fail",
         "one image, video or sound needs more tokens than a batch has: raise max_num_batched_tokens, or lower "
         "limit_mm_per_prompt",
     ),
@@ -94,7 +94,7 @@ KERNELS = (
     ),
     Cause(
         "flashmla-missing",
-        r"flashmla\w* is not available|was not compiled due to insufficient nvcc",
+        r"flashmla\w{0,80} is not available|was not compiled due to insufficient nvcc",
         "this build has no FlashMLA kernels for the card (they are for Hopper and newer): use a build or image with "
         "kernels for it, or another MLA backend (attention_backend) where the model allows one",
         names=r"(\w{0,20}flashmla\w{0,20}) is not",
@@ -107,10 +107,10 @@ EARLY = (*MEMORY, *KERNELS)
 PARALLEL = (
     Cause(
         "experts-not-divisible",
-        r"experts\w*(?:=\d+)? must be divisible by ep_size",
+        r"experts\w{0,80}(?:=\d{1,20})? must be divisible by ep_size",
         "the model's experts cannot be divided evenly among the ranks of expert parallelism: use a number of ranks "
         "that divides them, or set num_redundant_experts so that their sum divides",
-        names=r"(\w*experts=\d+ must be divisible by ep_size=\d+)",
+        names=r"(\w{0,80}experts=\d{1,20} must be divisible by ep_size=\d{1,20})",
     ),
     Cause(
         "pipeline-parallel",
@@ -133,7 +133,7 @@ PARALLEL = (
     ),
     Cause(
         "data-parallel",
-        r"data[_ ]parallel\w*.{0,120}(?:must|only|can't|cannot|not )|DP Coordinator process failed|DP master node"
+        r"data[_ ]parallel\w{0,80}.{0,120}(?:must|only|can't|cannot|not )|DP Coordinator process failed|DP master node"
         r"|Configuration mismatch detected for engine|external_lb|hybrid_lb",
         "the data-parallel options do not fit each other, the model or another option, or differ between the "
         "processes: the "
@@ -194,11 +194,9 @@ PARALLEL = (
     ),
     Cause(
         "mamba-cache",
-        r"[Mm]amba(?: |_|-)(?:cache[_-]mode|block[_-]size|ssm)\w*.{0,120}(?:must|not|n't|only|requires)|In Mamba cache "
-        r"align "
-        r"mode"
-        r"|Mamba cache .{0,120}(?:must|not|n't|only|requires)|DS conv state layout|hash_block_size|GDN only supports"
-        r"|Mamba only supports decode-only|does not support 'all' prefix caching",
+        r"[Mm]amba(?: |_|-)(?:cache[_-]mode|block[_-]size|ssm)\w{0,80}.{0,120}(?:must|not|n't|only|requires)|In "
+        r"Mamba cache align mode|Mamba cache .{0,120}(?:must|not|n't|only|requires)|DS conv state layout"
+        r"|hash_block_size|GDN only supports|Mamba only supports decode-only|does not support 'all' prefix caching",
         "the state cache of the model's linear-attention layers does not fit these options: turn off prefix caching or "
         "speculative decoding, else set mamba_cache_mode and block_size as the line says",
     ),
@@ -209,7 +207,7 @@ DRAFT = (
         "draft-vocabulary",
         r"Target and draft model should have the same vocabulary",
         "the draft model has another vocabulary than the model: use the draft model that is made for it",
-        names=r"(Target model vocab_size=\d+\. Draft model vocab_size=\d+)",
+        names=r"(Target model vocab_size=\d{1,20}\. Draft model vocab_size=\d{1,20})",
     ),
     Cause(
         "mtp-weights",
@@ -233,7 +231,7 @@ DRAFT = (
         "draft-options",
         r"num_speculative_tokens.{0,120}(?:must|was|divisible|provided)|is not a valid argument in the "
         r"speculative_config"
-        r"|speculative_(?:max_model_len|draft_tensor)|prompt_lookup_m\w+|required by spec-decode|speculative "
+        r"|speculative_(?:max_model_len|draft_tensor)|prompt_lookup_m\w{1,80}|required by spec-decode|speculative "
         r"decoding settings"
         r"|A speculative model was provided|decreasing num_speculative_tokens|suffix_decoding_|arctic-inference",
         "values of speculative_config do not fit each other or the model: set num_speculative_tokens and the method as "
@@ -256,7 +254,7 @@ QUANTISATION = (
     Cause(
         "quantisation-split",
         r"(?:input_size|output_size|[Ww]eight|[Tt]he (?:input|output) size|intermediate_size"
-        r"|hidden_size)\w*.{0,120}(?:not "
+        r"|hidden_size).{0,120}(?:not "
         r"divisible by|not aligned with|must be divisible by).{0,120}|is not divisible by (?:weight quantization )?"
         r"(?:block_[nk]|min_thread|group_size)|Consider reducing tensor_parallel_size",
         "the quantised weights cannot be split over this number of cards, as their groups would be cut: lower "
@@ -289,18 +287,20 @@ QUANTISATION = (
         "kv-cache-type",
         r"(?:kv[_ -]?cache|KV cache|kv_cache_dtype).{0,100}(?:fp8|nvfp4|int8|dtype|quantiz).{0,100}(?:not|n't|only"
         r"|[Uu]nsupport"
-        r"|Invalid)|(?:fp8\w*|FP8|nvfp4|NVFP4|quantized) (?:KV|kv)[- _]?cache.{0,60}(?:not|n't|[Uu]nsupport"
+        r"|Invalid)|(?:fp8\w{0,80}|FP8|nvfp4|NVFP4|quantized) (?:KV|kv)[- _]?cache.{0,60}(?:not|n't|[Uu]nsupport"
         r"|requires)"
         r"|does not support fp8 kv|TurboQuant KV cache|Chunked-prefill and prefix-cache on the CPU|kv_cache_dtype "
         r"not supported",
         'this attention backend, model or card does not support the type of the KV cache: set kv_cache_dtype = "auto", '
         "or another attention_backend",
-        names=r"((?:fp8|nvfp4|int8|turboquant)\w*)",
+        names=r"((?:fp8|nvfp4|int8|turboquant)\w{0,80})",
     ),
 )
 
 ADAPTERS = (
-    Cause("lora-rank", r"LoRA rank \d+ is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"),
+    Cause(
+        "lora-rank", r"LoRA rank \d{1,9} is greater than max_lora_rank", "raise max_lora_rank to the rank in the line"
+    ),
     Cause(
         "lora-model",
         r"does not support LoRA|LoRA .{0,100}not (?:yet )?support|No supported LoRA "
@@ -308,7 +308,7 @@ ADAPTERS = (
         r"lora_modules|LoRA is not supported|SupportsLoRA",
         "this version's code of the model (or an option, as its quantisation) has no LoRA: use a version that has, or "
         "merge the adapter into the weights",
-        names=r"(\w+For\w+)",
+        names=r"\b(\w{1,80}For\w{1,80})",
     ),
     Cause(
         "lora-slots",
@@ -322,10 +322,8 @@ ADAPTERS = (
     Cause(
         "lora-adapter",
         r"[Nn]o adapter found for|unsupported LoRA weight|expected target modules|unexpected modules? in "
-        r".{0,60}[Ll]o[Rr][Aa]"
-        r"|embedding LoRA size|Loading lora .{0,80}failed|modules_to_save|adapter_config\.json|DoRA|[Ll]o[Rr][Aa]\w* "
-        r".{0,60}"
-        r"(?:bias|not found|vocab)",
+        r".{0,60}[Ll]o[Rr][Aa]|embedding LoRA size|Loading lora .{0,80}failed|modules_to_save|adapter_config\.json"
+        r"|DoRA|[Ll]o[Rr][Aa]\w{0,80} .{0,60}(?:bias|not found|vocab)",
         "the LoRA adapter cannot be loaded: its path or files are wrong, or it has modules, DoRA, bias or vocabulary "
         "that "
         "this version does not take for this model; the line has which",
@@ -341,11 +339,12 @@ ENGINE = (
         r"|is only supported for (?:generative|pooling) models|does not support (?:the )?[\w ()]{2,40} API",
         "the model is not made for this kind of request (text, embeddings, scores): set runner and convert for it, or "
         "call the endpoint that fits the model",
-        names=r"support (?:the )?([\w ()]{2,40} API)|`(--runner \w+)",
+        names=r"support (?:the )?([\w ()]{2,40} API)|`(--runner \w{1,80})",
     ),
     Cause(
         "environment-value",
-        r"Invalid value '.{0,80}' (?:for|in) VLLM_|Unknown VLLM_\w+=|VLLM_\w+ must be|must be set to .{0,60}VLLM_",
+        r"Invalid value '.{0,80}' (?:for|in) VLLM_|Unknown VLLM_\w{1,80}=|VLLM_\w{1,80} must be|must be set to "
+        r".{0,60}VLLM_",
         "an environment variable of vLLM has a value that this version refuses: the line lists the allowed ones",
         names=r"(VLLM_\w{2,60})",
     ),

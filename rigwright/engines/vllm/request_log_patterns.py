@@ -10,12 +10,12 @@ from rigwright.engines.log import Cause
 REQUEST_CAUSES = (
     Cause(
         "request-length",
-        r"maximum context length is \d+|exceeds model's maximum context length|longer than the maximum model length"
-        r"|[Pp]rompt "
-        r"\(length \d+\)|`?(?:max_tokens|max_completion_tokens)`?.{0,60}(?:too large|exceed)|exceeds max_tokens=",
+        r"maximum context length is \d{1,20}|exceeds model's maximum context length|longer than the maximum model "
+        r"length|[Pp]rompt \(length \d{1,20}\)|`?(?:max_tokens|max_completion_tokens)`?.{0,60}(?:too large|exceed)"
+        r"|exceeds max_tokens=",
         "a request is longer than the context: raise max_model_len, or send a shorter prompt or fewer max_tokens",
         request=True,
-        names=r"length (?:is |of |\()(\d+)",
+        names=r"length (?:is |of |\()(\d{1,20})",
     ),
     Cause(
         "request-model",
@@ -27,7 +27,7 @@ REQUEST_CAUSES = (
     Cause(
         "request-template",
         r"applying chat template|Unexpected role|Can only get item pairs from a "
-        r"mapping|jinja2\.exceptions\.\w+|TemplateError|roles must alternate|Conversation roles"
+        r"mapping|jinja2\.exceptions\.\w{1,80}|TemplateError|roles must alternate|Conversation roles"
         r"|System role not supported|System message must be at the beginning|No user query found in messages"
         r"|Only user and assistant roles|compiling Jinja template|Chat template is passed with request",
         "the chat template refuses the request's messages (their order, roles or tools) or is faulty: change the "
@@ -37,10 +37,10 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "request-media-count",
-        r"At most \d+ \w+\(s\) may be provided|You set \w+=\d+ \(or defaulted",
+        r"At most \d{1,20} \w{1,80}\(s\) may be provided|You set \w{1,80}=\d{1,20} \(or defaulted",
         "a request has more images, videos or sounds than allowed: raise limit_mm_per_prompt",
         request=True,
-        names=r"At most (\d+ \w+)\(s\)",
+        names=r"At most (\d{1,20} \w{1,80})\(s\)",
     ),
     Cause(
         "audio-packages",
@@ -54,9 +54,9 @@ REQUEST_CAUSES = (
         r"is not a multimodal model|The model is not multimodal|Failed to load image|cannot identify image file"
         r"|Could not open "
         r"video|allowed-local-media-path|must be from one of the allowed domains|Audio input was provided but"
-        r"|Mismatch in `\w+` token count"
+        r"|Mismatch in `\w{1,80}` token count"
         r"|enable-mm-embeds|multimodal tokens to .{0,60}placeholders|prompt (?:placeholders|updates) corresponding"
-        r"|placeholders in input prompt than|Failed to apply prompt replacement|Failed to apply \w*[Pp]rocessor",
+        r"|placeholders in input prompt than|Failed to apply prompt replacement|Failed to apply \w{0,80}[Pp]rocessor",
         "the request's image, video or sound cannot be used: the model does not take it, it cannot be loaded from its "
         "address, or its placeholders do not fit the prompt",
         request=True,
@@ -86,11 +86,11 @@ REQUEST_CAUSES = (
     ),
     Cause(
         "output-parser",
-        r"HarmonyError|openai_harmony|unexpected tokens remaining in message header|Unexpected token \d+ while "
+        r"HarmonyError|openai_harmony|unexpected tokens remaining in message header|Unexpected token \d{1,20} while "
         r"expecting "
         r"start token|pop from empty list|partial_json_parser|Error in extracting (?:tool call|reasoning)|[Ee]rror "
         r"(?:trying "
-        r"to handle|extracting|in \w* ?streaming) tool call|MalformedJSON|Unknown role: |channel marker",
+        r"to handle|extracting|in \w{0,80} ?streaming) tool call|MalformedJSON|Unknown role: |channel marker",
         "the parser of the model's output (tool_call_parser, reasoning_parser, Harmony of gpt-oss) fails at what the "
         "model "
         "wrote, a fault of this version or a parser of another model: use the parser for this model and a newer "
