@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -43,8 +43,8 @@ from rigwright.monitoring.watched import read as read_watched
 from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
 from rigwright.problems import Invalid, Problem, said, shown
-from rigwright.supply.inputs import STAND_IN, provisional
-from rigwright.supply.lock import Artefact, Lock
+from rigwright.supply.inputs import is_stand_in, provisional
+from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -274,7 +274,7 @@ def load(data: Any) -> Rig:
         catalog = catalog.model_copy(update={"inputs": {}})
     elif making_ == "audit":
         # rows that are locked are held against their inputs as ever; stand-ins answer none
-        real = {name: one for name, one in catalog.inputs.items() if not _is_stand_in(lock.rows(name))}
+        real = {name: one for name, one in catalog.inputs.items() if not is_stand_in(lock.rows(name))}
         catalog, making_ = catalog.model_copy(update={"inputs": real}), "lock"
     own = frozenset(KEYS)
     watched = read_watched(str(inventory), str(data["name"]), data.get("watched", ()))
@@ -319,11 +319,6 @@ def _refused(error: Invalid) -> list[Problem]:
         return error.problems
     tolerated += error.problems
     return []
-
-
-def _is_stand_in(rows: Sequence[Artefact]) -> bool:
-    """Whether rows are what `provisional` makes: their hash is nobody's."""
-    return all(row.sha256 == STAND_IN for row in rows)
 
 
 def _lock(folders: list[Path], catalog: Catalog) -> Lock:

@@ -12,6 +12,7 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instance import Instance
 from rigwright.supply.answers import complaint
+from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
 
 
@@ -52,7 +53,7 @@ def containers_of(
             )
         elif wrong := complaint(name, "deb", catalog.inputs, lock, file):
             refuse("containers", wrong)
-        elif one and (surplus := sorted(set(one.packages) - set(_archive(known, name).packages))):
+        elif one and (surplus := _surplus(lock, one, _archive(known, name))):
             refuse(
                 "containers",
                 f"{name} is locked with {', '.join(surplus)}, which the table of its archive does not install: run "
@@ -61,6 +62,11 @@ def containers_of(
         elif one:
             found[name] = one
     return found
+
+
+def _surplus(lock: Lock, one: Group, archive: KnownArchive) -> list[str]:
+    """Packages of a group beyond its archive's table; none while the group is only being locked."""
+    return [] if is_stand_in(lock.rows(one.name)) else sorted(set(one.packages) - set(archive.packages))
 
 
 def _archive(known: ContainerTables, group_name: str) -> KnownArchive:

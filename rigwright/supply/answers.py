@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from rigwright.debs.versions import locked_version
 from rigwright.problems import unknown
 from rigwright.supply import environments, images
-from rigwright.supply.inputs import GROUPED, Input
+from rigwright.supply.inputs import GROUPED, Input, is_stand_in
 from rigwright.supply.lock import Artefact, Kind, Lock
 from rigwright.types import CatalogName
 
@@ -113,4 +113,5 @@ def complaint(name: str, kind: Kind, inputs: Mapping[CatalogName, Input], lock: 
     if others := {row.kind for row in rows} - ({kind, "key"} if kind == "deb" else {kind}):
         return f"the lock's {name} is a {min(others)}, not a {kind}"
     # without an input, too: the manifest is the image
-    return f"{name} {wrong}" if kind == "image" and (wrong := images.blob_mismatch(rows)) else ""
+    judges_blobs = kind == "image" and not is_stand_in(rows)
+    return f"{name} {wrong}" if judges_blobs and (wrong := images.blob_mismatch(rows)) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -275,3 +275,8 @@ def _refuse_on_index(kind: str, version: str) -> None:
         PythonVersion(version)
     except InvalidVersion:
         raise ValueError(f"with an exact version of the index, such as 0.3.36, not {version}") from None
+
+
+def is_stand_in(rows: Iterable[Artefact]) -> bool:
+    """Whether rows are those that `Input.provisional` makes: their hash is STAND_IN."""
+    return all(row.sha256 == STAND_IN for row in rows)

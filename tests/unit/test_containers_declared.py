@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rigwright.containers.tables import TOOLKIT
-from rigwright.inventory import load
+from rigwright.inventory import load, making
 from tests.unit.containing import FOUR
 from tests.unit.sample_texts import LOCK
 from tests.unit.samples import Box, entry
@@ -74,6 +74,13 @@ def test_a_row_that_the_table_of_its_archive_does_not_install_is_refused(box: Bo
     box.write("locks/box.lock.toml", LOCK.replace("artefacts = 2", "artefacts = 7") + rows)
     (line,) = box.refusal(**DOCKER, allow=["locks.container-toolkit"])
     assert "box.containers: container-toolkit is locked with telnetd, which the table of its archive does not" in line
+
+
+def test_a_toolkit_that_is_only_being_locked_is_no_surplus(box: Box) -> None:
+    box.write("catalog/toolkit.toml", INPUT.format("1.20.0"))
+    with making("lock"):
+        ((_, data),) = box.group({"box": entry(**DOCKER)})
+        assert load(data["rig"]).container_groups[TOOLKIT]
 
 
 @pytest.mark.parametrize(

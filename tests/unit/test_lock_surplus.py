@@ -9,7 +9,7 @@ import pytest
 
 from rigwright.supply import images
 from rigwright.supply.answers import complaint, mismatch
-from rigwright.supply.inputs import Input
+from rigwright.supply.inputs import Input, provisional
 from rigwright.supply.lock import Artefact, Lock
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -79,3 +79,7 @@ def test_a_layer_that_the_manifest_does_not_list_is_refused(asked: bool) -> None
         lock = Lock({}, {"served": (*rows, *surplus)})
         wrong = complaint("served", "image", inputs, lock, "rig.py")
         assert ("is locked with other blobs than its manifest lists" in wrong) is bool(surplus)
+
+
+def test_an_image_that_is_only_being_locked_lacks_nothing() -> None:
+    assert complaint("served", "image", {}, provisional({"served": IMAGE}), "rig.py") == ""
