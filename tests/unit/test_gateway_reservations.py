@@ -217,6 +217,29 @@ def test_addresses_that_cannot_be_read_stay_kept(
     assert keeper.kept == {}
 
 
+def test_sockets_that_take_all_descriptors_do_not_keep_addresses_from_being_read(tmp_path: Path) -> None:
+    rows = [f"           |-- 127.0.1.{number}\n              /32 host LOCAL\n" for number in range(1, 100)]
+    (tmp_path / "routes").write_text("".join(rows))
+    (tmp_path / "later").write_text(rows[0])
+    script = f"""
+import os, resource, sys
+sys.path.insert(0, {str(Path(reserve.__file__).parent)!r})
+import reserve
+reserve.IPV4_ROUTES = "routes"
+keeper = reserve.Keeper(["0.0.0.0:{free_port()}-127.0.0.9"])
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+for _ in range(2):
+    keeper.update()
+print(0 < len(keeper.kept) < 40)
+os.replace("later", "routes")
+keeper.update()
+print(*(place.split(":")[0] for place, _ in keeper.kept))
+"""
+    command = [sys.executable, "-I", "-S", "-B", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n127.0.1.1\n"
+
+
 def test_addresses_of_this_machine_are_read() -> None:
     assert ("127.0.0.1", 0) in reserve.host_addresses("0.0.0.0")
     found = reserve.host_addresses("[::]")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import re
 import signal
 import socket
@@ -101,16 +102,20 @@ class Keeper:
         """Places that the host has not."""
         self.reported: set[str] = set()
         """What failed the last time."""
+        self.spare = os.open(os.devnull, os.O_RDONLY)
+        """A descriptor for reading the host's addresses, where sockets take all others."""
 
     def update(self) -> bool:
         """Keep what can be kept now; returns whether there is to be another try."""
         wanted: set[tuple[str, int]] = set()
         failed: dict[str, OSError] = {}
+        os.close(self.spare)
         for argument in self.arguments:
             try:
                 wanted |= expand(argument)
             except OSError as error:
                 failed[argument] = error
+        self.spare = os.open(os.devnull, os.O_RDONLY)
         if failed:
             wanted |= set(self.kept) | self.impossible
         for one in set(self.kept) - wanted:
