@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 IP_FREEBIND = 15  # linux/in.h; of IPv6 sockets, too
@@ -102,20 +103,22 @@ class Keeper:
         """Places that the host has not."""
         self.reported: set[str] = set()
         """What failed the last time."""
-        self.spare = os.open(os.devnull, os.O_RDONLY)
+        self.spare: list[int] = []
         """A descriptor for reading the host's addresses, where sockets take all others."""
 
     def update(self) -> bool:
         """Keep what can be kept now; returns whether there is to be another try."""
         wanted: set[tuple[str, int]] = set()
         failed: dict[str, OSError] = {}
-        os.close(self.spare)
+        while self.spare:
+            os.close(self.spare.pop())
         for argument in self.arguments:
             try:
                 wanted |= expand(argument)
             except OSError as error:
                 failed[argument] = error
-        self.spare = os.open(os.devnull, os.O_RDONLY)
+        with suppress(OSError):  # the system may have none
+            self.spare.append(os.open(os.devnull, os.O_RDONLY))
         if failed:
             wanted |= set(self.kept) | self.impossible
         for one in set(self.kept) - wanted:
