@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
@@ -84,36 +85,56 @@ def processes_of(unit: str) -> list[str]:
     return found
 
 
-def open_files(processes: Iterable[str]) -> Iterator[os.stat_result]:
-    """What processes have open or mapped, once for each time."""
+def entries(folder: str) -> list[Path]:
+    """A folder's entries; none where the kernel does not list it."""
+    try:
+        return list(Path(folder).iterdir())
+    except OSError:
+        return []
+
+
+def open_files(processes: Iterable[str]) -> Iterator[Path]:
+    """Links of /proc to what processes have open or mapped, one for each descriptor and mapping.
+
+    Each thread counts: it may have descriptors of its own (unshare(2), CLONE_FILES), and the first one of a process,
+    for which /proc/PID stands, may have ended before the others. Mappings are the process's: any live thread lists
+    them, by its own /proc/TID (task/TID has no map_files).
+    """
     for process in processes:
-        for kind in ("fd", "map_files"):
-            with suppress(OSError):
-                for one in Path(f"/proc/{process}/{kind}").iterdir():
-                    with suppress(OSError):
-                        yield one.stat()
+        threads = entries(f"/proc/{process}/task")
+        for thread in threads:
+            yield from entries(f"{thread}/fd")
+        yield from next(filter(None, (entries(f"/proc/{thread.name}/map_files") for thread in threads)), [])
 
 
-def unlinked_kib(processes: Iterable[str], folders: Iterable[str]) -> int:
+def unlinked_kib(processes: Iterable[str], folders: Iterable[str], until: float) -> int:
     """KiB of files on the folders' file systems that processes have open, or mapped, and that no folder names.
 
+    Args:
+        processes: Their numbers.
+        folders: Paths.
+        until: Seconds of the monotonic clock, after which there is no more to be looked at.
+
     Raises:
-        Uncountable: they have more files open than can be looked at in PATIENCE.
+        Uncountable: they have more files open than can be looked at until then.
     """
-    devices, sizes, until = set(), {}, time.monotonic() + PATIENCE
+    devices, sizes = set(), {}
     for folder in folders:
         with suppress(OSError):
             devices.add(Path(folder).stat().st_dev)
-    for there in open_files(processes):
+    for path in open_files(processes):
         if time.monotonic() > until:
             raise Uncountable
-        if stat.S_ISREG(there.st_mode) and not there.st_nlink and there.st_dev in devices:
-            sizes[there.st_dev, there.st_ino] = there.st_blocks
+        with suppress(OSError):
+            there = path.stat()
+            if stat.S_ISREG(there.st_mode) and not there.st_nlink and there.st_dev in devices:
+                sizes[there.st_dev, there.st_ino] = there.st_blocks
     return sum(sizes.values()) // 2
 
 
 def excess(folders: Sequence[str], most_kib: int, unit: str) -> str:
     """Why the step has to end for what it has written; empty where it has not."""
+    until = time.monotonic() + PATIENCE
     try:
         done = subprocess.run(
             ["du", "--summarize", "--total", "--block-size=1K", "--", *folders],
@@ -122,7 +143,7 @@ def excess(folders: Sequence[str], most_kib: int, unit: str) -> str:
             timeout=PATIENCE,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
         )
-        used = int(done.stdout.split()[-2]) + unlinked_kib(processes_of(unit), folders)
+        used = int(done.stdout.split()[-2]) + unlinked_kib(processes_of(unit), folders, until)
     except (subprocess.TimeoutExpired, Uncountable):
         return "it has written more files than can be counted in a minute"
     return f"it has written {used >> 10} MiB, and may write {most_kib >> 10}" if used > most_kib else ""
@@ -143,36 +164,46 @@ def ended_by(unit: str) -> str:
 
 
 def follow(output: IO[bytes], unit: str, most_kib: int, least_kib: int, log_bytes: int, folders: Sequence[str]) -> str:
-    """Pass output on and watch limits until the command has ended; returns why the step was ended, if it was."""
+    """Pass output on and watch limits until the command has ended; returns why the step was ended, if it was.
+
+    Files are counted in a thread, so that neither output nor the looks at file systems wait for that.
+    """
     out = sys.stdout.buffer
     why, left, measured = "", log_bytes, time.monotonic() + MEASURE
+    looked, started = 0.0, 0.0
+    measurement: Future[str] | None = None
+    pool = ThreadPoolExecutor(1)
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
-        looked = 0.0
-        while True:
-            if selector.select(LOOK):
-                piece = os.read(output.fileno(), PIECE)
-                if not piece:
-                    return why
-                out.write(piece[: max(0, left)])
-                if left > 0 and len(piece) >= left:
-                    out.write(f"\nlimit: it has printed {log_bytes >> 20} MiB; the rest is dropped\n".encode())
-                out.flush()
-                left -= len(piece)
-            now = time.monotonic()
-            if now < looked + LOOK:
-                continue
-            if why:  # a unit that was not loaded yet has gone on
+        try:
+            while True:
+                if selector.select(LOOK):
+                    piece = os.read(output.fileno(), PIECE)
+                    if not piece:
+                        return why
+                    out.write(piece[: max(0, left)])
+                    if left > 0 and len(piece) >= left:
+                        out.write(f"\nlimit: it has printed {log_bytes >> 20} MiB; the rest is dropped\n".encode())
+                    out.flush()
+                    left -= len(piece)
+                now = time.monotonic()
+                if now < looked + LOOK:
+                    continue
                 looked = now
-                end(unit)
-                continue
-            looked, places = now, [*folders, *temporary_folders(unit)]
-            why = shortage(places, least_kib)
-            if not why and now > measured:
-                why = excess(places, most_kib, unit)
-                measured = time.monotonic() + max(MEASURE, SHARE * (time.monotonic() - now))
-            if why:
-                end(unit)
+                if why:  # a unit that was not loaded yet has gone on
+                    end(unit)
+                    continue
+                places = [*folders, *temporary_folders(unit)]
+                why = shortage(places, least_kib)
+                if measurement and measurement.done():
+                    why = why or measurement.result()
+                    measurement, measured = None, now + max(MEASURE, SHARE * (now - started))
+                elif not measurement and now > measured:
+                    measurement, started = pool.submit(excess, places, most_kib, unit), now
+                if why:
+                    end(unit)
+        finally:
+            pool.shutdown(wait=False)  # the unit may have to end first; Python waits for the thread as it exits
 
 
 def main(words: list[str]) -> int:

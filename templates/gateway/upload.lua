@@ -15,6 +15,8 @@ local BUFFER, MOST_BODIES = 65536, 402653184
 -- Bytes of all such buffers together. Two processes with 4096 connections each would have 512 MiB of them, beside 264 MiB
 -- of headers and the files above, and the unit may take 1 GiB.
 local MOST_BUFFERS = 201326592
+-- Bytes of the buffers of one caller: a third, as of bodies.
+local BUFFER_SHARE = 67108864
 upload.MOST_BODY = 67108864
 -- Bytes of the bodies of one caller: two of the largest. So a caller can keep neither others' from being taken nor, for
 -- long, from being read, for which they wait in turn.
@@ -38,22 +40,25 @@ end
 
 -- Hold that many bytes; what is wrong with them. The first ones of each body are held apart: large bodies leave their
 -- room to small ones.
-function upload.hold(request, share, came)
-  if counts.hold(request, "buffers", math.min(came, BUFFER)) > MOST_BUFFERS then
-    return 503, "too many requests are under way"
-  end
+function upload.hold(request, caller, came)
+  local buffer = math.min(came, BUFFER)
+  local all, mine = counts.hold(request, "buffers", buffer), counts.hold(request, "buffers " .. caller, buffer)
+  if mine > BUFFER_SHARE then return 429, "too many requests of yours are under way" end
+  if all > MOST_BUFFERS then return 503, "too many requests are under way" end
   if came <= BUFFER then return end
-  return upload.problem(counts.hold(request, "bodies", came), counts.hold(request, share, came), came)
+  return upload.problem(counts.hold(request, "bodies", came), counts.hold(request, "bodies " .. caller, came), came)
 end
 
-local function refuse(request, share, status, message)
-  -- its caller's others go on; the file lies there until nginx forgets the request, and is counted until then
-  counts.give(request, share)
+local function refuse(request, caller, status, message)
+  -- its caller's others go on; what came lies there until nginx forgets the request, and is counted until then
+  counts.give(request, "buffers " .. caller)
+  counts.give(request, "bodies " .. caller)
   return answers.fail(status, message, { retry = (status == 429 or status == 503) and SOON or nil })
 end
 
 -- Wait until there is room for a body whose length is known; what is wrong where that takes too long.
-local function admit(share, length)
+local function admit(caller, length)
+  local share = "bodies " .. caller
   for _ = 0, PATIENCE, PAUSE do
     local status, message = upload.problem(counts.get("bodies") + length, counts.get(share) + length, length)
     if status ~= 429 then return status, message end
@@ -66,10 +71,10 @@ end
 function upload.receive(request)
   local var = ngx.var
   local length = tonumber(var.http_content_length)
-  local share = "bodies " .. callers.bucket(var.rw_key, var.binary_remote_addr)
+  local caller = callers.bucket(var.rw_key, var.binary_remote_addr)
   if not length or length > BUFFER then
-    local status, message = admit(share, length or 0)
-    if status then return refuse(request, share, status, message) end
+    local status, message = admit(caller, length or 0)
+    if status then return refuse(request, caller, status, message) end
   end
   local head = tonumber(var.request_length)
   local reader = ngx.thread.spawn(function()
@@ -84,15 +89,15 @@ function upload.receive(request)
       -- nginx has refused it meanwhile, and what runs here must neither go on nor end
       while request.refused do request.arrival:wait(FOREVER) end
       local came = tonumber(var.request_length) - head
-      local status, message = upload.hold(request, share, came)
+      local status, message = upload.hold(request, caller, came)
       if not status and rate.is_slow(pace, clock.now(), came) then status, message = 408, "the body came too slowly" end
-      if status then return refuse(request, share, status, message) end
+      if status then return refuse(request, caller, status, message) end
       pause, before = came - before > FAST and PAUSE or math.min(2 * pause, LONG_PAUSE), came
     end
   end
   ngx.thread.wait(reader)
-  local status, message = upload.hold(request, share, tonumber(var.request_length) - head)
-  if status then return refuse(request, share, status, message) end
+  local status, message = upload.hold(request, caller, tonumber(var.request_length) - head)
+  if status then return refuse(request, caller, status, message) end
 end
 
 return upload

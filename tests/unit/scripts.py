@@ -432,6 +432,7 @@ SCRIPTS: dict[str, Callable[[], str]] = {
     "remove": remove,
     "remove a model": remove_model,
     **{f"{verb} by hand": partial(by_hand.script, rig(instance()), verb, ["chat"], "{}") for verb in by_hand.DOING},
+    "restart and recompile by hand": lambda: by_hand.script(rig(instance()), "restart", ["chat"], "{}", recompile=True),
     "look at weights": lambda: stored.script(rig()),
     "verified weights": lambda: verified_test(records_folder(rig()), [recorded(rig(), artefact())]),
     "remove from a host without units": lambda: remove((), True),

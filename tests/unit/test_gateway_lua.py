@@ -191,23 +191,29 @@ def test_a_request_holds_what_has_come_and_gives_it_back(lua: NginxLua) -> None:
     assert counts.get("bodies") == 0
 
 
-def test_buffers_of_small_bodies_have_a_bound_of_their_own(lua: NginxLua) -> None:
+def test_buffers_of_small_bodies_have_a_bound_of_their_own_and_each_caller_a_share(lua: NginxLua) -> None:
     upload, counts, mib = lua.require("upload"), lua.require("counts"), 1 << 20
 
     def request(number: int) -> Any:
         lua.ngx.var.connection = str(number)
         return lua.require("requests").begin()
 
-    # as many as fit, then one byte more
+    # as many as one caller may have, then those of three callers and one byte more
     held = [request(number) for number in range(192 * 16)]
-    assert {upload.hold(one, "bodies of", 64 << 10) for one in held} == {None}
-    assert upload.hold(request(9999), "bodies of", 1)[0] == 503
+    assert {upload.hold(one, 1, 64 << 10) for one in held[:1024]} == {None}
+    over, other = request(9998), request(9999)
+    assert upload.hold(over, 1, 1)[0] == 429
+    assert upload.hold(other, 2, 64 << 10) is None
+    counts.give(over)
+    counts.give(other)
+    assert {upload.hold(one, 2 + number % 2, 64 << 10) for number, one in enumerate(held[1024:])} == {None}
+    assert upload.hold(request(9999), 4, 1)[0] == 503
     counts.give(held[0])
-    assert upload.hold(request(9999), "bodies of", 1) is None
+    assert upload.hold(request(9999), 4, 1) is None
     # of a large body the buffer counts, and all of it as a body
     for one in held[1:]:
         counts.give(one)
-    assert upload.hold(held[1], "bodies of", 10 * mib) is None
+    assert upload.hold(held[1], 1, 10 * mib) is None
     assert (counts.get("buffers"), counts.get("bodies")) == ((64 << 10) + 2, 10 * mib)
 
 

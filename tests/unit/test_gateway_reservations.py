@@ -179,6 +179,67 @@ def test_each_address_but_those_of_listeners_is_kept_as_long_as_the_host_has_it(
     keeper.kept.popitem()[1].close()
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_what_no_descriptor_is_left_for_is_tried_again(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def short(place: str, scope: int) -> socket.socket:
+        raise OSError(number, os.strerror(number))
+
+    keeper = reserve.Keeper([f"[::1]:{free_port()}"])
+    with monkeypatch.context() as patched:
+        patched.setattr(reserve, "bind_socket", short)
+        assert keeper.update()
+    assert not keeper.update()
+    ((place, _), kept) = keeper.kept.popitem()
+    with closing(kept):
+        assert error_of(listening, place) == errno.EADDRINUSE
+
+
+def test_addresses_that_cannot_be_read_stay_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    routes, port = tmp_path / "fib_trie", free_port()
+    monkeypatch.setattr(reserve, "IPV4_ROUTES", str(routes))
+    routes.write_text("           |-- 127.0.0.8\n              /32 host LOCAL\n")
+    keeper = reserve.Keeper([f"0.0.0.0:{port}-127.0.0.9"])
+    assert keeper.update()
+    kept = dict(keeper.kept)
+
+    def read_text(path: Path) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", read_text)
+        assert keeper.update() and keeper.update()
+        assert keeper.kept == kept
+    assert capsys.readouterr().err == f"0.0.0.0:{port}-127.0.0.9: {os.strerror(errno.EMFILE)}\n"
+    routes.write_text("")
+    assert keeper.update()
+    assert keeper.kept == {}
+
+
+def test_sockets_that_take_all_descriptors_do_not_keep_addresses_from_being_read(tmp_path: Path) -> None:
+    rows = [f"           |-- 127.0.1.{number}\n              /32 host LOCAL\n" for number in range(1, 100)]
+    (tmp_path / "routes").write_text("".join(rows))
+    (tmp_path / "later").write_text(rows[0])
+    script = f"""
+import os, resource, sys
+sys.path.insert(0, {str(Path(reserve.__file__).parent)!r})
+import reserve
+reserve.IPV4_ROUTES = "routes"
+keeper = reserve.Keeper(["0.0.0.0:{free_port()}-127.0.0.9"])
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+for _ in range(2):
+    keeper.update()
+print(0 < len(keeper.kept) < 40)
+os.replace("later", "routes")
+keeper.update()
+print(*(place.split(":")[0] for place, _ in keeper.kept))
+"""
+    command = [sys.executable, "-I", "-S", "-B", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n127.0.1.1\n"
+
+
 def test_addresses_of_this_machine_are_read() -> None:
     assert ("127.0.0.1", 0) in reserve.host_addresses("0.0.0.0")
     found = reserve.host_addresses("[::]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,9 @@ def test_what_its_processes_are_started_from_is_what_lies_in_the_generation() ->
     assert "ExecStart=/usr/bin/python3 -I -S -B /etc/rigwright/current/gateway/reserve.py [::]:8000\n" in text
     assert f"/current/started {reserved.unit}\n" in text
     assert reserved.started_from == hashlib.sha256(text.encode()).hexdigest()
+    # a socket takes some 4 KiB of the kernel's memory, which is the unit's, and Python 16 MiB
+    files, mib = (int(re.findall(rf"^{key}=([0-9]+)", text, re.M)[0]) for key in ("LimitNOFILE", "MemoryMax"))
+    assert 10_000 < files < (mib - 16) << 8
     assert reserved.unit in AIM.files["units/rigwright.target"]
     for slot in (router, nginx):
         assert slot.started_from == hashlib.sha256(AIM.files[f"units/{slot.unit}"].encode()).hexdigest()

@@ -22,11 +22,11 @@ PLENTY = 1 << 40
 def supervised(
     folder: Path, script: str, *, most_kib: int = PLENTY, free_kib: int = 0, log: int = PLENTY, result: str = "success"
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a script as a step; `systemctl kill` ends it."""
+    """Run a script as a step; `systemctl kill` ends it. The host has no cgroups."""
     work, pid = folder / "work", folder / "pid"
     work.mkdir()
-    kill = f"kill) kill -KILL $(cat {pid}) ;; show) echo {result} ;;"
-    stand_in(folder / "bin", "systemctl", f'echo "$*" >> {folder}/asked; case $1 in {kill} esac')
+    answers = f"*ControlGroup*) exit ;; kill*) kill -KILL $(cat {pid}) ;; show*) echo {result} ;;"
+    stand_in(folder / "bin", "systemctl", f'case $* in {answers} esac; echo "$*" >> {folder}/asked')
     words = [sys.executable, "-I", "-S", str(SUPERVISOR), UNIT, str(most_kib), str(free_kib), str(log), str(work)]
     return subprocess.run(
         [*words, "--", "sh", "-c", f"echo $$ > {pid}; cd {work}; {script}"],

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,13 +61,83 @@ sys.stdin.read()
         assert step.stdout and step.stdout.readline() == b"ready\n"
         monkeypatch.setattr(supervisor, "processes_of", lambda unit: [str(step.pid)])
         mapped = 1024 if os.geteuid() == 0 else 0  # of another user's maps root alone is told
-        assert supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)]) == 1024 + mapped
-        assert supervisor.unlinked_kib([str(step.pid)], ["/proc"]) == 0
+        until = time.monotonic() + 60
+        assert supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)], until) == 1024 + mapped
+        assert supervisor.unlinked_kib([str(step.pid)], ["/proc"], until) == 0
         assert "it has written" in supervisor.excess([str(tmp_path)], 1000, "x")
         assert supervisor.excess([str(tmp_path)], 10_000, "x") == ""
-        monkeypatch.setattr(supervisor, "PATIENCE", -1.0)
         with pytest.raises(supervisor.Uncountable):
-            supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)])
+            supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)], time.monotonic() - 1)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["descriptors of its own", "the first thread has ended"])
+def test_files_of_each_thread_count(tmp_path: Path, own: bool) -> None:
+    script = """
+import ctypes, mmap, os, sys, threading
+own = sys.argv[1] == "True"
+libc = ctypes.CDLL(None)
+def work():
+    if own:
+        assert libc.unshare(0x400) == 0  # CLONE_FILES
+    else:
+        while open("/proc/self/stat").read().split()[2] != "Z":
+            pass
+    for name, mapped in (("a", False), ("b", True)):
+        file = os.open(name, os.O_RDWR | os.O_CREAT)
+        os.write(file, bytes(1 << 20))
+        os.unlink(name)
+        if mapped:
+            kept = mmap.mmap(file, 1 << 20)
+            os.close(file)
+    print("ready", flush=True)
+    sys.stdin.read()
+thread = threading.Thread(target=work)
+thread.start()
+if own:
+    thread.join()
+libc.pthread_exit(None)
+"""
+    command = [sys.executable, "-c", script, str(own)]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=-1, stdout=-1) as step:
+        assert step.stdout and step.stdout.readline() == b"ready\n"
+        mapped = 1024 if os.geteuid() == 0 else 0
+        found = supervisor.unlinked_kib([str(step.pid)], [str(tmp_path)], time.monotonic() + 60)
+        step.kill()
+    assert found == 1024 + mapped
+
+
+def test_file_systems_are_looked_at_while_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, ended = threading.Event(), threading.Event()
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(command, stdout=-1) as step:
+
+        def count(folders: list[str], most_kib: int, unit: str) -> str:
+            counting.set()
+            return "" if ended.wait(5) else "it was not ended while its files were counted"
+
+        def end(unit: str) -> None:
+            ended.set()
+            step.kill()
+
+        monkeypatch.setattr(supervisor, "MEASURE", 0.0)
+        monkeypatch.setattr(supervisor, "excess", count)
+        monkeypatch.setattr(supervisor, "end", end)
+        monkeypatch.setattr(supervisor, "shortage", lambda folders, least: "short" if counting.is_set() else "")
+        assert supervisor.follow(step.stdout, "x", 1, 1, 1 << 20, [str(tmp_path)]) == "short"  # type: ignore[arg-type]
+
+
+def test_folders_and_open_files_have_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def measured(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        now[0] += supervisor.PATIENCE + 1
+        return subprocess.CompletedProcess(command, 0, "0 total")
+
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(supervisor, "open_files", lambda processes: [Path("/dev/null")])
+    monkeypatch.setattr(supervisor, "processes_of", lambda unit: ["1"])
+    monkeypatch.setattr(supervisor.subprocess, "run", measured)
+    assert "more files than can be counted" in supervisor.excess([], 1, "x")
 
 
 def test_processes_of_a_unit_are_those_of_its_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
