@@ -55,6 +55,7 @@ DIRECT = {
     "tool_definitions": (REFUSES, "its request models have no such part of a content"),
     "regex": (BLOCKS, "the expression is compiled where all requests wait"),
     "patterns": (BLOCKS, "likewise, out of a schema"),
+    "schema_counts": (TAKES, "xgrammar compiles a count as one; llguidance has a symbol for each entry"),
     "references": (TAKES, "the field is llama.cpp's"),
     "grammar": (TAKES, "llama.cpp's field, where a few kilobytes of it block all requests"),
     "grammar_size": (REFUSES, "no grammar; a large one is compiled"),
