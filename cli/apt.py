@@ -11,7 +11,7 @@ from cli.resolving.web import Unavailable
 
 # How apt-get 2 and 3 begin a line that says what is wrong; of a signature they only warn.
 REASONS = ("E: ", "Error: ", "W: GPG error", "W: OpenPGP", "Warning: OpenPGP")
-# A line of `apt-get indextargets` whose format begins with an address and has four fields
+# A line of `apt-get indextargets`: an address and three further fields
 TARGET = re.compile(r"[a-z][a-z0-9+-]*:/\S* \S+ \S+ \S.*")
 
 

@@ -128,7 +128,7 @@ card that its CDI spec names; what such a host needs of a network is a layer, wh
 instance on the first card and one on the processor are behind a gateway, and either is switched while clients ask
 both. Two cards serve by an instance on each behind a gateway, switch one while clients ask, and have one model on
 both. vLLM serves on a card where --vllm names what tests/gpu/vllm.py has made. It needs a driver, a CUDA toolkit in
-/usr/local/cuda and root here; or a machine that has them and that nobody uses, as --host: the rig stays on that one,
+/usr/local/cuda and root here; or an idle machine that has them, as --host: the rig stays on that one,
 until `rigwright remove inventory/metal.py` takes it off. Without a card it says so and does nothing; whatever else is
 missing is named before a test begins. Without a network, --bundle is what tests/gpu/bundle.py makes where there is one.
 

@@ -98,7 +98,7 @@ class _SecurePool(HTTPSConnectionPool):
 
 
 class MeasuringAdapter(HTTPAdapter):
-    """Connections whose answers have a least rate, through a proxy too; a slower one is a time-out."""
+    """Connections that end with a time-out where an answer is slower than the least rate, through a proxy too."""
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
         """Make the connections."""

@@ -181,7 +181,7 @@ def test_without_patches_there_is_nothing_to_make() -> None:
     assert "patch" not in KIND.compose(box, box.instances[0])[COMPOSE]
 
 
-async def _carried(folder: Path) -> None:
+async def _exchange_bytes(folder: Path) -> None:
     path, received = str(folder / "api.sock"), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -230,7 +230,7 @@ async def _carried(folder: Path) -> None:
 
 
 def test_a_connection_to_its_port_is_one_to_its_socket(tmp_path: Path) -> None:
-    asyncio.run(asyncio.wait_for(_carried(tmp_path), 30))
+    asyncio.run(asyncio.wait_for(_exchange_bytes(tmp_path), 30))
 
 
 def test_a_stop_and_what_is_written_to_memory_are_as_podman_has_them() -> None:

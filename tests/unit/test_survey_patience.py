@@ -25,7 +25,7 @@ def gateway() -> Iterator[FileServer]:
         yield served
 
 
-def asked(
+def make_request(
     gateway: FileServer, units: dict[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, object]:
     """The request with what the survey knows of the services' processes."""
@@ -37,7 +37,7 @@ def asked(
 def test_a_busy_model_whose_service_runs_is_asked_again(gateway: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway.serve("v1/models", status(503), status(503), whole(b"{}"))
     units: dict[str, dict[str, object]] = {UNIT: {"ActiveState": "active", "MainPID": os.getpid()}}
-    assert requests.patiently(asked(gateway, units, monkeypatch), "")["status"] == 200
+    assert requests.patiently(make_request(gateway, units, monkeypatch), "")["status"] == 200
     assert len(gateway.asked) == 3
 
 
@@ -47,7 +47,7 @@ def test_a_model_whose_service_does_not_run_is_asked_once(
 ) -> None:
     gateway.serve("v1/models", status(503))
     units: dict[str, dict[str, object]] = {UNIT: {"ActiveState": state, "MainPID": os.getpid()}}
-    assert requests.patiently(asked(gateway, units, monkeypatch), "")["status"] == 503
+    assert requests.patiently(make_request(gateway, units, monkeypatch), "")["status"] == 503
     assert len(gateway.asked) == 1
 
 
@@ -57,7 +57,7 @@ def test_a_model_whose_process_ends_meanwhile_is_not_asked_to_the_end(
     gateway.serve("v1/models", status(503))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as one:
         units: dict[str, dict[str, object]] = {UNIT: {"ActiveState": "active", "MainPID": one.pid}}
-        ask = asked(gateway, units, monkeypatch)
+        ask = make_request(gateway, units, monkeypatch)
         one.kill()
     began = time.monotonic()
     assert requests.patiently(ask, "")["status"] == 503

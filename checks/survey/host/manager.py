@@ -227,13 +227,13 @@ def parse_blocks(text: str, wanted: Collection[str] = ()) -> list[dict[str, str]
 def read_properties(
     names: Sequence[str], wanted: Sequence[str], *options: str, pattern: str = "", limit: float = PATIENCE
 ) -> dict[str, dict[str, str]]:
-    """Unit -> property -> value, as systemctl prints them; a unit that nobody has has a state, too.
+    """Unit -> property -> value, as systemctl prints them; a unit without a file has a state, too.
 
     Args:
         names: Units.
         wanted: Properties.
         options: More of systemctl's.
-        pattern: Of units whose names are not known.
+        pattern: Matches units by name, as systemctl's patterns do.
         limit: Seconds.
 
     Raises:
