@@ -112,6 +112,8 @@ def start_bare(found: Deployed) -> str:
         f"--property=EnvironmentFile={found.environment_file}",
         f"--property=RuntimeDirectory={BARE_UNIT}",
         "--property=RuntimeDirectoryMode=0700",
+        # root could write into the environment; a unit cannot
+        "--setenv=PYTHONDONTWRITEBYTECODE=1",
     ]
     if found.cache:
         # its environment leads to where the unit has it: without that it would begin with nothing compiled

@@ -16,6 +16,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.monitoring.service import folder as monitoring_folder
 from rigwright.nvidia.cards.files import program_folder, record_path
 from rigwright.serving.generation import ACTIVATING, Generation, mode
+from rigwright.serving.units import STOPPED
 from rigwright.supply.network import authority_path
 from rigwright.weights.sharing import config_path
 
@@ -121,7 +122,7 @@ def known_names(rig: Rig) -> frozenset[str]:
         monitoring_folder(rig),
     ]
     names = {PurePosixPath(path).name for path in paths}
-    return frozenset({*names, "current", ACTIVATING, "lost+found"})
+    return frozenset({*names, "current", ACTIVATING, STOPPED, "lost+found"})
 
 
 def _how(wanted: str | None, found: str | None) -> str:

@@ -14,6 +14,7 @@ from rigwright.gateway.given import keys_path, pair_path
 from rigwright.monitoring.entry import user_names
 from rigwright.monitoring.service import PACKAGED_USER, folder, services
 from rigwright.nginx import LEFT
+from rigwright.serving.units import STOPPED
 from rigwright.supply.network import authority_path
 from rigwright.weights.records import REHASH, records_folder
 from rigwright.weights.sharing import config_path
@@ -21,7 +22,7 @@ from rigwright.weights.sharing import config_path
 MIB = 1 << 20
 INODES = 1000  # of a file system: a deploy makes some hundred files beside an environment's
 # Names in the folder of what the rig is; what was cut off may have left one that ends so
-CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json")
+CONFIG = ("generations", "current", "credentials", "activating", "cards", "driver.json", STOPPED)
 CONTAINERS = "containers"
 NEW = ".rigwright-new"
 WORKS = re.compile(rf"/(rw-job-[a-z0-9.-]+|{REHASH})\.service(/|$)")

@@ -45,6 +45,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         pytest.exit("\n".join(("this machine lacks:", *missing)), 2)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print a failure at once: a lent machine can be gone before the last test ends."""
+    if report.failed:
+        print(f"\n{report.longreprtext}", flush=True)
+
+
 @pytest.fixture(scope="session")
 def machine(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """The machine, described for inventory/metal.py."""

@@ -35,7 +35,12 @@ VERSION = "$(ls /opt/rigwright/engines/vllm-*/env/lib/python3.*/site-packages/vl
 # what changes on the machine, the checks that must notice, and the cure beside a deploy
 DRIFTS = {
     "a variable of the instance": (f'echo VLLM_LOGGING_LEVEL=\\"DEBUG\\" >> {ENVIRONMENT}', {"G01"}, ""),
-    "a file of vLLM's": (f"echo '# more' >> {VERSION}", {"L02"}, f"sed -i '$d' {VERSION}"),
+    # with its time: bytecode of another time is compiled anew by the next process that may
+    "a file of vLLM's": (
+        f"cp -p {VERSION} /run/version.py; echo '# more' >> {VERSION}",
+        {"L02"},
+        f"cp -p /run/version.py {VERSION}",
+    ),
 }
 Declare = Callable[[Mapping[str, object]], Path]
 

@@ -100,8 +100,12 @@ def test_a_day_of_an_operators(converged: Host, inventory: Path, tmp_path: Path)
     converged.reboot()
     assert not served(converged)
     assert converged.run(f"ls {STOPPED}")
+    # the record of the stop is the product's own
+    assert not red(inventory) & {"G05", "O05"}
     assert done("start", file, "chat").stdout == "box: chat: serves\n"
     assert served(converged)
+    assert converged.run(f"ls -d {STOPPED.rpartition('/')[0]} 2>/dev/null", check=False) == ""
+    assert red(inventory) == set()
     done("stop", file, "--all")
     assert deploy(inventory).status == 0
     assert served(converged)
