@@ -44,10 +44,15 @@ class Stage:
 
 STAGES = {
     "lint": Stage(
-        "ruff, its format, and shellcheck",
+        "ruff, its format, imports between folders, and shellcheck",
         "seconds",
         "nothing",
-        ([["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]),
+        (
+            [["ruff", "check", "."]],
+            [["ruff", "format", "--check", "."]],
+            [["lint-imports", "--no-cache", "--no-logo"]],
+            [["shellcheck", "rig", ".ci/run"]],
+        ),
     ),
     "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
     "unit": Stage("decisions, and programs beside servers of their own", "7 min", "nothing", folder="tests/unit"),

@@ -2,12 +2,14 @@
 
 Each row of mutations.toml names a file, the text of a protection, the text that removes it, and the tests of
 `./rig test` that fail without it. The runner works on a copy of the committed tree, so the checkout stays as it is.
+In a text `<1>` stands for any name, the same each time. A file that has another path now is found by the text.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,9 @@ else:
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
+NAME = re.compile("<([1-9])>")
+FOLDERS = ("rigwright", "roles", "checks", "cli", "templates")
+SUFFIXES = (".py", ".j2", ".lua")
 LIMIT = 600
 """Seconds that the tests of one mutation may take. A mutation that makes a test hang counts as detected."""
 
@@ -36,17 +41,34 @@ class Mutation:
     new: str
     tests: tuple[str, ...]
 
-    def apply(self, tree: Path) -> str:
-        """Remove the protection from a tree; returns the file's text as it was.
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What the text of the protection matches."""
+        numbers = set[str]()
+        parts = NAME.split(self.old)
+        for at, part in enumerate(parts):
+            # what is split by a pattern with one group has what matched at the odd places
+            parts[at] = re.escape(part) if at % 2 == 0 else f"(?P=n{part})" if part in numbers else rf"(?P<n{part}>\w+)"
+            numbers |= {part} if at % 2 else set()
+        return re.compile("".join(parts))
+
+    def locate(self, tree: Path) -> Path:
+        """The file of a tree that has the protection.
 
         Raises:
             ValueError: the text is missing there, or occurs more than once.
         """
         path = tree / self.file
+        files = [path] if path.exists() else [one for folder in FOLDERS for one in (tree / folder).rglob("*.*")]
+        found = [one for one in files if one.suffix in SUFFIXES for _ in self.pattern.finditer(one.read_text())]
+        if len(found) != 1:
+            raise ValueError(f"{self.protects}: the text occurs {len(found)} times: {', '.join(map(str, found))}")
+        return found[0]
+
+    def apply(self, path: Path) -> str:
+        """Remove the protection from its file; returns the file's text as it was."""
         text = path.read_text()
-        if (count := text.count(self.old)) != 1:
-            raise ValueError(f"{self.protects}: the text occurs {count} times in {self.file}")
-        path.write_text(text.replace(self.old, self.new))
+        path.write_text(self.pattern.sub(lambda found: NAME.sub(lambda name: found[f"n{name[1]}"], self.new), text))
         return text
 
 
@@ -58,11 +80,12 @@ def load_mutations() -> list[Mutation]:
 
 def is_detected(mutation: Mutation, tree: Path) -> bool:
     """Whether a test of `./rig test` fails while the protection is missing from the tree."""
-    original = mutation.apply(tree)
+    path = mutation.locate(tree)
+    original = mutation.apply(path)
     try:
         return run_tests(mutation.tests, tree) == 1
     finally:
-        (tree / mutation.file).write_text(original)
+        path.write_text(original)
 
 
 def run_tests(tests: Sequence[str], tree: Path) -> int:

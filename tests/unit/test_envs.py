@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.rig import DeclaredEnv, Rig
+from rigwright.envs import spent
 from rigwright.envs.env import Environment, entering, plan, texts
 from rigwright.envs.told import installed, installed_script, wanted
 from rigwright.host.desired import desired
@@ -67,6 +68,15 @@ def test_what_puts_it_together_reads_where_each_package_lies_and_what_it_is() ->
         "2.0",
         f"/srv/models/_packages/{'b' * 16}/demo-1.0-py3-none-any.whl",
     )
+
+
+def test_packages_stay_until_all_that_needs_them_is_whole() -> None:
+    whole = made()
+    other = made(env=DeclaredEnv("other", declared().keys, (conda(),), (wheel("more", group="pk"),)))
+    there = {f"/srv/models/{one.package_path}" for one in whole.artefacts}
+    python, demo = whole.artefacts
+    assert spent.left(rig(), [whole, other], {whole.folder, other.folder}, there) == [python, demo]
+    assert spent.left(rig(), [whole, other], {whole.folder}, there) == [demo]
 
 
 def _shell(script: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rigwright.inventory import ROOT
@@ -10,6 +12,16 @@ from tests.mutations import Mutation, load_mutations
 
 @pytest.mark.parametrize("mutation", load_mutations(), ids=lambda one: one.protects)
 def test_a_protection_is_where_the_table_says(mutation: Mutation) -> None:
-    assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
+    assert mutation.locate(ROOT).is_file()
     assert mutation.new != mutation.old
     assert all((ROOT / test).exists() for test in mutation.tests)
+
+
+def test_a_protection_whose_file_and_names_have_changed_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "roles").mkdir()
+    moved = tmp_path / "roles/renamed.py"
+    moved.write_text("if size == file.size and digest == file.sha256:\n    pass\n")
+    row = Mutation("", "roles/gone.py", "if <1> == <2>.size and <3> == <2>.sha256:", "if <1> == <2>.size:", ())
+    assert row.locate(tmp_path) == moved
+    row.apply(moved)
+    assert moved.read_text() == "if size == file.size:\n    pass\n"

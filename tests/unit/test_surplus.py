@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ def gone(
     return surplus(host, rig(instance(), keep_generations=keep), AIM, users)
 
 
+UNPROVEN = replace(kept(1), proven=False)
 CASES: dict[str, tuple[list[Kept], int, tuple[int, ...]]] = {
     "fewer than are kept": ([kept(1), kept(2, DIGEST)], 2, ()),
     "as many as are kept": ([kept(1), kept(2), kept(3, DIGEST)], 3, ()),
@@ -46,6 +48,8 @@ CASES: dict[str, tuple[list[Kept], int, tuple[int, ...]]] = {
     "a damaged one": ([kept(1), kept(2, found="other"), kept(3, DIGEST)], 3, (2,)),
     "a damaged one does not count": ([kept(1), kept(2, found="other"), kept(3, DIGEST)], 2, (2,)),
     "a damaged one with the content": ([kept(1, DIGEST), kept(2, DIGEST, found="other")], 2, (2,)),
+    "one that never served": ([UNPROVEN, kept(2), kept(3, DIGEST)], 3, (1,)),
+    "one that never served does not count": ([kept(0), UNPROVEN, kept(3, DIGEST)], 2, (1,)),
     "twice the content": ([kept(1, DIGEST), kept(2, DIGEST)], 1, (1,)),
     "ten and more": ([kept(9), kept(10), kept(11, DIGEST)], 2, (9,)),
     "none": ([], 1, ()),

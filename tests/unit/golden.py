@@ -1,0 +1,242 @@
+"""`python -m tests.unit.golden`: writes anew what commands print and what hosts are given of the shipped inventories.
+
+Each file in data/golden is compared byte for byte by test_golden.py. A section holds one text; one that is equal to an
+earlier section names it, and one that resembles the first of its kind holds the difference. Programs that lie in the
+repository as they are sent to hosts are held as their SHA-256.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import click
+import pyinfra_cli  # noqa: F401 (before ssl is imported: it exchanges sockets)
+from click.testing import CliRunner
+
+from checks import run
+from checks.catalogue import every
+from checks.results import STATUS
+from cli import main as command
+from cli import plan as plan_verb
+from rigwright.containers import files as container_files
+from rigwright.host.desired import Desired
+from rigwright.inventory import ROOT
+from rigwright.monitoring.service import services
+from rigwright.nvidia.driver import files as driver_files
+from rigwright.weights import sharing
+from tests.unit.golden_hosts import FOLDER, INVENTORIES, EmptyHost, rigs
+from tests.unit.samples import NOW
+from tests.unit.shown import terminal
+
+VERBATIM = frozenset(
+    hashlib.sha256(path.read_bytes()).hexdigest()
+    for folder in ("roles", "templates", "rigwright")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".lua")
+)
+
+
+class Texts:
+    """Sections of texts, of which equal and similar ones are kept once."""
+
+    def __init__(self) -> None:
+        self.earlier: dict[str, list[tuple[str, str]]] = {}
+        """Kind -> names and texts of the first and the latest section of that kind."""
+        self.names: dict[str, str] = {}
+        """Text -> name of the section that has it."""
+
+    def section(self, name: str, text: str, kind: str = "") -> str:
+        """One section.
+
+        Args:
+            name: Unique over all files.
+            text: What it holds.
+            kind: Sections of one kind resemble each other; empty for none.
+        """
+        head = f"== {name}"
+        if text in self.names:
+            return f"{head} = {self.names[text]}\n"
+        self.names[text] = name
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if digest in VERBATIM:
+            return f"{head} = SHA-256 {digest}\n"
+        shown = text
+        if text.startswith("{") and text.count("\n") < 2:
+            shown = json.dumps(json.loads(text), indent=1)
+            head += f" (SHA-256 {digest}, in one line)"
+        earlier = self.earlier.setdefault(kind or name, [])
+        forms = [f"{head}\n{_ended(shown)}"]
+        for other, before in earlier:
+            lines = difflib.unified_diff(before.splitlines(True), shown.splitlines(True), n=0)
+            forms.append(f"{head} ~ {other}\n{''.join(map(_ended, lines))}")
+        earlier[1:] = [(name, shown)]
+        return min(forms, key=len)
+
+    def host(self, name: str, files: Iterable[tuple[str, str]]) -> str:
+        """A section for each file of a host; those that another host has, too, are listed by path alone."""
+        parts, same = list[str](), dict[str, list[str]]()
+        for path, text in files:
+            owner, _, other = self.names.get(text, "").partition(" ")
+            if other == path:
+                same.setdefault(owner, []).append(path)
+            else:
+                parts.append(self.section(f"{name} {path}", text, _kind(path)))
+        parts += [f"== {name} = {owner}\n{_rows(*paths)}" for owner, paths in same.items()]
+        return "".join(parts)
+
+
+def _ended(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n\\ no line's end\n"
+
+
+def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[Desired]]:
+    """What `plan` prints, and what each rig comes to."""
+    made: list[Desired] = []
+    real = plan_verb.desired
+
+    def kept(*arguments: Any) -> Desired:
+        made.append(real(*arguments))
+        return made[-1]
+
+    with (
+        patch.object(plan_verb, "boxes", lambda inventory, limit: (boxes, {})),
+        patch.object(plan_verb, "each", lambda found, look: [look(box) for box in found]),
+        patch.object(plan_verb, "desired", kept),
+        patch.object(plan_verb, "time", SimpleNamespace(time=lambda: NOW)),
+        terminal() as printed,
+        contextlib.suppress(SystemExit),
+    ):
+        plan_verb.plan.main([__file__, *options], standalone_mode=False)
+    return printed(), made
+
+
+def inventory(name: str, texts: Texts) -> str:
+    """What hosts are given of an inventory."""
+    with TemporaryDirectory() as folder:
+        boxes = [EmptyHost(*one) for one in rigs(name, Path(folder).resolve()).items()]
+        printed, made = planned(boxes)
+        parts = [texts.section(f"{name} plan", printed)]
+        if name == "everything":
+            parts.append(texts.section(f"{name} plan --json", planned(boxes, "--json")[0]))
+        parts += [texts.host(f"{name}/{one.rig.name}", _files(one)) for one in made]
+        return "".join(parts).replace(str(Path(folder).resolve()), "FOLDER").replace(str(ROOT), "ROOT")
+
+
+def _files(one: Desired) -> Iterator[tuple[str, str]]:
+    """Path and text of what a host is given."""
+    yield "generation", f"{one.generation.digest}\n"
+    yield from sorted(one.generation.files.items())
+    yield "links", _rows(*(f"{path} -> {target}" for path, target in sorted(one.generation.links.items())))
+    yield from sorted(_settings(one))
+    for service in services(one.rig):
+        yield service.unit_name, service.unit
+        yield from sorted(service.files.items())
+
+
+def _settings(one: Desired) -> Iterator[tuple[str, str]]:
+    """Files of the driver, of containers and of the share, beside those of a generation."""
+    if one.driver:
+        yield from (
+            (setting.path, setting.text) for setting in driver_files.settings_of(one.rig, one.driver[1], one.driver[0])
+        )
+    if one.containers:
+        settings = container_files.settings(one.rig, one.containers[1], "ubuntu-24.04")
+        yield from ((setting.path, setting.text) for setting in settings)
+    if one.rig.share:
+        yield sharing.config_path(one.rig), sharing.config(one.rig, one.rig.share)
+        yield "share.service", sharing.unit(one.rig, one.rig.share)
+
+
+def _kind(path: str) -> str:
+    """Files of one kind differ from host to host and from instance to instance."""
+    folder, _, file = path.rpartition("/")
+    if file.startswith("rigwright_"):
+        return f"{folder}/{file.partition('-')[0]}.{file.rpartition('.')[2]}"
+    return f"{folder}/" if folder not in ("", "gateway") else path
+
+
+def help_of_verbs() -> str:
+    """The help of each verb, as 80 columns have it."""
+    texts = Texts()
+    return "".join(
+        texts.section(
+            " ".join(("rigwright", *path)),
+            CliRunner().invoke(command, [*path, "--help"], env={"COLUMNS": "80"}).output,
+        )
+        for path in verbs(command)
+    )
+
+
+def verbs(one: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each verb."""
+    yield path
+    for name, inner in one.commands.items() if isinstance(one, click.Group) else ():
+        yield from verbs(inner, (*path, name))
+
+
+def checks() -> str:
+    """What all checks say of themselves, and what `check --json` prints of a host that has nothing."""
+    with TemporaryDirectory() as made:
+        folder = Path(made).resolve()
+        words = run.arguments(str(folder / "everything.py"), "--json")
+        environment = os.environ | {"FOLDER": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "80"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "tests.unit.golden_checks", *words],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode != STATUS["not as declared"]:
+        raise RuntimeError(done.stdout + done.stderr)
+    texts = Texts()
+    parts = [texts.section(one.id, _rows(one.title, one.severity, one.why, *one.unseen)) for one in every()]
+    report = json.loads(done.stdout.replace(str(folder), "FOLDER"))
+    (found,) = report["hosts"]
+    verdicts = found.pop("checks")
+    report |= {"as_of": "TIME", "took_s": 0.0}
+    parts.append(texts.section("check --json", f"{json.dumps(report, indent=2)}\n"))
+    for one in verdicts:
+        one |= {"took_s": 0.0} | dict.fromkeys(("title", "severity", "why"), "")
+    parts.append(texts.section("check --json: hosts.checks", _rows(*map(json.dumps, verdicts))))
+    return "".join(parts)
+
+
+def _rows(*rows: str) -> str:
+    return "".join(f"{row}\n" for row in rows)
+
+
+def render() -> dict[str, str]:
+    """File in data/golden -> its text."""
+    texts = Texts()
+    return {
+        "help.txt": help_of_verbs(),
+        "checks.txt": checks(),
+        **{f"{name}.txt": inventory(name, texts) for name in INVENTORIES},
+    }
+
+
+def main() -> None:
+    """Write what is stale, and say which files."""
+    for name, text in render().items():
+        path = FOLDER / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            sys.stdout.write(f"{path.relative_to(ROOT)} written anew\n")
+
+
+if __name__ == "__main__":
+    main()

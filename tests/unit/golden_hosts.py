@@ -1,0 +1,103 @@
+"""The shipped inventories, and one of what they lack, on hosts that have nothing of Rigwright."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from lab import labs
+from rigwright.containers.found import ContainerFacts
+from rigwright.declaration.rig import Rig
+from rigwright.gateway.given import Found as GatewaySecrets
+from rigwright.inventory import ROOT, load
+from rigwright.nvidia.cards.holders import Holders
+from rigwright.serving.live import Served
+from rigwright.supply.lock import Artefact, text
+from tests.unit import shipped
+from tests.unit.containing import FOUR
+from tests.unit.driver_hosts import host
+from tests.unit.samples import KEY_TEXT, archive_key, artefact, facts
+
+FOLDER = Path(__file__).with_name("data") / "golden"
+INVENTORIES = ("rig3090", "rig5090solo", "rig2080ti", "rig5090", "rig5090two", "fleet", "demo", "metal", "everything")
+EVERYTHING = FOLDER / "everything.py"
+"""An inventory of what no shipped one declares: keys, TLS, monitoring, containers and an image."""
+MACHINE = {"ssh_hostname": "192.0.2.9", "cards": ["rtx-3090"], "mirrors": {"shelf": ["http://192.0.2.1:8000"]}}
+METAL = artefact(name="metal-rig", version="1", file="metal-rig.gguf", sources=["shelf:metal-rig.gguf"])
+LAB = SimpleNamespace(
+    exists=True,
+    shelf_url="http://10.87.0.1:8000",
+    hosts=[SimpleNamespace(name="demo-1", connection={"ssh_hostname": "10.87.0.2", "ssh_user": "root"})],
+)
+TOOLKIT = """
+[inputs.container-toolkit]
+kind = "deb"
+version = "1.20.0"
+sources = ["container-toolkit:stable/deb/amd64"]
+"""
+MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build", "nginx")
+
+
+class EmptyHost:
+    """A host of `plan` on which nothing of ours is, with the cards that its rig declares."""
+
+    def __init__(self, name: str, rig: Rig) -> None:
+        self.name, self.rig = name, rig
+        self.pci_ids = tuple(card.pci_ids[0] for card in rig.cards)
+
+    def __getattr__(self, look: str) -> Any:
+        return lambda: LOOKS[look](self)
+
+    def ahead(self, *looks: str) -> EmptyHost:
+        return self
+
+
+LOOKS: Mapping[str, Any] = {
+    "facts": lambda box: facts(
+        os_id="ubuntu",
+        os_version="24.04",
+        kernel="6.8.0-40-generic",
+        systemd=255,
+        glibc="2.39",
+        cuda_version="",
+        missing_packages=MISSING,
+        addresses=frozenset({"127.0.0.1", "192.0.2.7"}),
+        pci_cards=tuple((f"0000:{slot:02x}:00.0", pci_id) for slot, pci_id in enumerate(box.pci_ids, 1)),
+    ),
+    "served": lambda box: Served(),
+    "driver_facts": lambda box: host("ubuntu-24.04", *box.pci_ids),
+    "holders": lambda box: Holders(),
+    "containers": lambda box: ContainerFacts("ubuntu", "24.04"),
+    "gateway_secrets": lambda box: GatewaySecrets(),
+}
+
+
+def toolkit() -> list[Artefact]:
+    """A locked container toolkit: its archive's key and its packages."""
+    own = {"kind": "deb", "version": "1.20.0-1", "group": "container-toolkit"}
+    files = {name: f"{name}_1.20.0-1_amd64.deb" for name in FOUR}
+    key = archive_key(group="container-toolkit", file="toolkit.asc")
+    sources = {name: [f"container-toolkit:stable/deb/amd64/{file}"] for name, file in files.items()}
+    return [key, *(artefact(name=name, file=file, sources=sources[name], **own) for name, file in files.items())]
+
+
+def rigs(name: str, folder: Path) -> dict[str, Rig]:
+    """The rigs of an inventory by name, with all that it needs beside it."""
+    if name not in ("everything", "demo", "metal"):
+        return shipped.rigs(name, folder)
+    shutil.copy(EVERYTHING if name == "everything" else ROOT / "inventory" / f"{name}.py", folder)
+    (folder / "metal.json").write_text(json.dumps(MACHINE))
+    (folder / "catalog").mkdir()
+    (folder / "catalog" / "mine.toml").write_text(TOOLKIT)
+    (folder / "locks").mkdir()
+    (folder / "locks" / "toolkit.asc").write_text(KEY_TEXT)
+    (folder / "locks" / "mine.lock.toml").write_text(text([*shipped.locked(), METAL, *toolkit()], "mine.toml"))
+    with patch.object(labs, "Lab", lambda _: LAB):
+        group: Any = runpy.run_path(str(folder / f"{name}.py"))["rigs"]
+    return {host_name: load(data["rig"]) for host_name, data in group}
