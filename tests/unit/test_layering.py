@@ -21,7 +21,7 @@ DOMAIN = sorted(
 # what carries decisions out, and what reaches a host or a network
 FORBIDDEN = (
     *("pyinfra", "paramiko", "gevent", "testinfra", "requests", "huggingface_hub"),
-    *("roles", "checks", "lab", "bench", "cli", "tests"),
+    *("roles", "checks", "lab", "bench", "benchmarks", "cli", "tests"),
 )
 PROGRAM = """
 import importlib, sys
