@@ -1,4 +1,4 @@
-"""The bench tells a run that changed nothing from any other, and counts in ratios."""
+"""The benchmark tells a run that changed nothing from any other, and counts in ratios."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import pytest
 
 from benchmarks import BenchmarkFailed, converge, peer
+from benchmarks.__main__ import main
 from benchmarks.converge import Contestant, Report, Row
+from rigwright.inventory import ROOT
 from rigwright.weights.records import programs, rehash_units
 from tests.unit.samples import facts, instance, rig
 
@@ -91,3 +93,8 @@ def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
     assert {f"/etc/systemd/system/{name}" for one in told["ports"] for name in (one["socket"], one["unit"])} <= {
         *told["declared"]
     }
+
+
+def test_each_benchmark_is_run_by_the_stage_of_benchmarks() -> None:
+    folder = ROOT / "tests" / "bench"
+    assert {path.stem.removeprefix("test_") for path in folder.glob("test_*.py")} == {*main.commands, "serving"}
