@@ -66,6 +66,12 @@ def test_nothing_imports_the_command_line(folder: str) -> None:
     assert users == []
 
 
+def test_the_product_imports_no_benchmark() -> None:
+    folders = ("rigwright", "roles", "checks", "lab", "bench", "cli")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert [str(path) for path in paths if imported(path) & {"benchmarks", "tests"}] == []
+
+
 @pytest.mark.parametrize("module", ["declaration.rig", "engines.llama_cpp.build", "serving.units", "host.preflight"])
 def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
     assert run(f"rigwright.{module}") == ""
