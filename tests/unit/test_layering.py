@@ -66,12 +66,6 @@ def test_nothing_imports_the_command_line(folder: str) -> None:
     assert users == []
 
 
-def test_the_product_imports_no_benchmark() -> None:
-    folders = ("rigwright", "roles", "checks", "lab", "bench", "cli")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    assert [str(path) for path in paths if imported(path) & {"benchmarks", "tests"}] == []
-
-
 @pytest.mark.parametrize("module", ["declaration.rig", "engines.llama_cpp.build", "serving.units", "host.preflight"])
 def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
     assert run(f"rigwright.{module}") == ""
@@ -79,6 +73,12 @@ def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
 
 def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
     assert "cli.demo imports" in run("cli.demo")
+
+
+def test_the_product_imports_no_benchmark() -> None:
+    folders = ("rigwright", "roles", "checks", "lab", "bench", "cli")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert [str(path) for path in paths if imported(path) & {"benchmarks", "tests"}] == []
 
 
 # roles.root waits for threads: before gevent has taken their place it would wait for ever
