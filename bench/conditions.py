@@ -11,7 +11,7 @@ from hashlib import sha256
 from checks.looking import Box
 from rigwright.baseline.run import Fingerprint
 from rigwright.declaration.rig import Instance
-from rigwright.nvidia.cards import presence, smi
+from rigwright.nvidia.cards import enumeration, smi
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.serving.units import STARTED_FROM
 from roles import root
@@ -70,7 +70,7 @@ def _cards(box: Box, instance: Instance) -> Sequence[Gpu]:
         return ()
     said = _asked(box, smi.GPUS)
     try:
-        seen = dict(presence.declared(box.rig, box.facts(), smi.gpus(said.status, *_text(said))))
+        seen = dict(enumeration.declared(box.rig, box.facts(), smi.gpus(said.status, *_text(said))))
     except ValueError as error:
         raise Unfit(str(error)) from None
     if missing := [number for number in instance.cards if number not in seen]:

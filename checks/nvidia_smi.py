@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from checks import Drift
+from checks.nvidia.presence import LOG
 from checks.survey.cards import CARDS
 from checks.survey.taken import Survey
-from rigwright.nvidia.cards.presence import LOG
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from rigwright.baseline.run import Fingerprint, Run
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cards import presence, smi
+from rigwright.nvidia.cards import enumeration, smi
 
 MEASURE = "`rigwright bench speed` measures it"
 
@@ -33,7 +33,7 @@ def now_there(survey: Survey, rig: Rig, desired: Desired, facts: HostFacts, inst
         Drift: the cards do not say it.
     """
     gpus = answer(survey, "gpus", smi.gpus) if instance.cards else ()
-    seen = dict(presence.declared(rig, facts, gpus))
+    seen = dict(enumeration.declared(rig, facts, gpus))
     if missing := [number for number in instance.cards if number not in seen]:
         raise Drift("cards that answer", f"none from card {missing[0]}", "N01 says more")
     started_from = next(one.started_from for one in desired.generation.unit_states if one.unit == instance.unit)

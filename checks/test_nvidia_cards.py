@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from checks import check
-from checks.nvidia import kernels, no, record, with_cards
+from checks.nvidia import bridges, deploy_record, health, kernels, limits, no, record, with_cards
 from checks.nvidia_smi import answer
 from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
@@ -13,12 +13,9 @@ from checks.survey.taken import Survey
 from checks.test_nvidia_driver import gpus, heard
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cards import bridges, limits
-from rigwright.nvidia.cards import health as nvidia_health
-from rigwright.nvidia.cards import presence as nvidia_driver
+from rigwright.nvidia.cards.enumeration import declared
 from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.nvidia.driver import record as nvidia_record
 
 
 def answering(survey: Survey, rig: Rig) -> Mapping[str, Gpu]:
@@ -73,7 +70,7 @@ def test_bridges(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     if not rig.driver.nvlinks:
         pytest.skip("none is declared")
-    numbers = {number: gpu.index for number, gpu in nvidia_driver.declared(rig, facts, gpus(survey, rig))}
+    numbers = {number: gpu.index for number, gpu in declared(rig, facts, gpus(survey, rig))}
     up, how = answer(survey, "nvlinks", links_up), answer(survey, "topology", joined)
     no(bridges.bridges(rig, numbers, up, how))
 
@@ -99,7 +96,7 @@ def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     """A container's log has none of the kernel's own messages: there this says nothing, also when it is green."""
     with_cards(rig)
     ways = {one.address: one.way for one in survey.read(KERNEL).cards}
-    no(nvidia_health.complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
+    no(health.complaints(rig, facts, ways, heard(survey.read(CARDS).log)))
 
 
 @check(
@@ -110,4 +107,4 @@ def test_kernel_log(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 )
 def test_vitals(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     seen = answering(survey, rig)
-    no(nvidia_record.vitals(rig, facts, seen, answer(survey, "temperature", sections), record(survey)))
+    no(deploy_record.vitals(rig, facts, seen, answer(survey, "temperature", sections), record(survey)))

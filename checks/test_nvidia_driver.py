@@ -1,17 +1,15 @@
 """The NVIDIA driver and the cards, whoever has installed them."""
 
 from checks import Drift, check
-from checks.nvidia import no, with_cards
+from checks.nvidia import health, no, presence, with_cards
+from checks.nvidia.presence import Holder
 from checks.nvidia_smi import answer
 from checks.survey.cards import CARDS, Log
 from checks.survey.kernel import KERNEL
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cards import health as nvidia_health
-from rigwright.nvidia.cards import presence as nvidia_driver
 from rigwright.nvidia.cards import smi as nvidia_smi
-from rigwright.nvidia.cards.presence import Holder
 from rigwright.nvidia.cards.smi import Gpu
 
 
@@ -40,7 +38,7 @@ def heard(log: Log) -> list[str]:
     why="instances get cards by index: with one missing or swapped, they run on the wrong card or on none",
 )
 def test_cards_answer(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    no(nvidia_driver.answering(rig, facts, gpus(survey, rig)))
+    no(presence.answering(rig, facts, gpus(survey, rig)))
 
 
 @check(
@@ -58,7 +56,7 @@ def test_one_version(survey: Survey, rig: Rig) -> None:
     except Drift as drift:
         smi = drift.found
     module = kernel.loaded.get("nvidia", [""])[0]
-    no(nvidia_driver.versions(module, libraries, smi, rig.drivers.minimum))
+    no(presence.versions(module, libraries, smi, rig.drivers.minimum))
 
 
 @check(
@@ -72,7 +70,7 @@ def test_device_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     kernel = survey.read(KERNEL)
     there = {one.path for one in kernel.devices if one.kind == "device"}
     minors = {one.address: one.minor for one in kernel.cards if one.minor}
-    no(nvidia_driver.devices(rig, facts, there, minors, "nouveau" in kernel.loaded))
+    no(presence.devices(rig, facts, there, minors, "nouveau" in kernel.loaded))
 
 
 @check(
@@ -85,7 +83,7 @@ def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     seen = gpus(survey, rig)
     apps = answer(survey, "apps", nvidia_smi.apps)
     processes = {one.pid: Holder(one.name, one.cgroup) for one in survey.read(CARDS).processes}
-    no(nvidia_driver.holders(rig, facts, seen, apps, processes))
+    no(presence.holders(rig, facts, seen, apps, processes))
 
 
 @check(
@@ -95,7 +93,7 @@ def test_cards_are_ours(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     why="without it an idle card is shut down: the next start takes seconds longer, and its settings are lost",
 )
 def test_persistence(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    no(nvidia_health.persistence(rig, facts, gpus(survey, rig)))
+    no(health.persistence(rig, facts, gpus(survey, rig)))
 
 
 @check(
@@ -112,7 +110,7 @@ def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
     seen, warning = answer(survey, "gpus", nvidia_smi.those_that_answer)
     recovery = answer(survey, "recovery", nvidia_smi.recovery)
-    no(nvidia_health.trouble(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning))
+    no(health.trouble(rig, facts, seen, recovery, heard(survey.read(CARDS).log), warning))
 
 
 @check(
@@ -122,4 +120,4 @@ def test_no_trouble(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     why="a narrower link loads models more slowly, and cards that share a model slow each other down",
 )
 def test_links(survey: Survey, rig: Rig, facts: HostFacts) -> None:
-    no(nvidia_health.links(rig, facts, gpus(survey, rig)))
+    no(health.links(rig, facts, gpus(survey, rig)))

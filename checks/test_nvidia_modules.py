@@ -3,11 +3,10 @@
 import pytest
 
 from checks import check
-from checks.nvidia import driver_facts, kernels, no, state, with_cards
+from checks.nvidia import driver_facts, kernel_modules, kernels, no, state, with_cards
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.modules import kernels as nvidia_modules
 
 
 @check(
@@ -18,7 +17,7 @@ from rigwright.nvidia.modules import kernels as nvidia_modules
 )
 def test_flavour(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     with_cards(rig)
-    no(nvidia_modules.flavour(rig, driver_facts(survey, facts), state(survey)))
+    no(kernel_modules.flavour(rig, driver_facts(survey, facts), state(survey)))
 
 
 @check(
@@ -33,7 +32,7 @@ def test_next_boot(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     if not there.boots:
         pytest.skip("no kernel boots from this system's own disk")
     library = driver.library
-    no(nvidia_modules.on_disk(driver.module, there, library.driver if library else ""))
+    no(kernel_modules.on_disk(driver.module, there, library.driver if library else ""))
 
 
 @check(
@@ -47,7 +46,7 @@ def test_dkms(survey: Survey, rig: Rig) -> None:
     there = state(survey)
     if not there.dkms:
         pytest.skip("DKMS has no module of the driver")
-    no(nvidia_modules.dkms(there))
+    no(kernel_modules.dkms(there))
 
 
 @check(
@@ -61,7 +60,7 @@ def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     secure = driver_facts(survey, facts).secure_boot
     if secure == "unknown":
         pytest.skip("the firmware does not say whether Secure Boot is on")
-    no(nvidia_modules.signed(secure, state(survey)))
+    no(kernel_modules.signed(secure, state(survey)))
 
 
 @check(
@@ -73,4 +72,4 @@ def test_signed(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 def test_settings(survey: Survey, rig: Rig) -> None:
     if not rig.driver.module_options and not rig.driver.sysctl:
         pytest.skip("none are declared")
-    no(nvidia_modules.settings(rig, kernels(survey)))
+    no(kernel_modules.settings(rig, kernels(survey)))

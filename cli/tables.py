@@ -24,7 +24,7 @@ NUMBERS = (
     "weights",
     "hosts",
     "seconds",
-    "operations",
+    "hosts' processor s",
     "processor s",
     "remote commands",
     "ansible takes",

@@ -63,7 +63,7 @@ STAGES = {
         folder="tests/hosts",
     ),
     "bench": Stage(
-        "every bench once, small: that none rots, no figures",
+        "every benchmark once, small: that none rots, no figures",
         "8 min",
         "root, debian-12",
         ([["pytest", "-v", "tests/bench"]],),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Section
-from rigwright.nvidia.cards import health
 from rigwright.nvidia.cards.reports import MEMORY, NVLINKS, TEMPERATURE, TOPOLOGY
 from rigwright.nvidia.cards.smi import APPS, GPUS, RECOVERY, TIMEOUT
 
+# What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
+# let a card have, and the driver of a card that does not start
+COMPLAINTS = r"AER:|PCIe Bus Error|DMAR:.*fault|IO_PAGE_FAULT|RmInitAdapter failed"
 WORDS = {
     "gpus": GPUS,
     "apps": APPS,
@@ -64,7 +66,7 @@ CARDS: Section[CardsNow] = Section(
         {
             "words": {name: list(words) for name, words in WORDS.items()},
             "limit": TIMEOUT,
-            "pattern": f"NVRM: Xid |{health.COMPLAINTS}",
+            "pattern": f"NVRM: Xid |{COMPLAINTS}",
         }
         if scene.rig.cards
         else None

@@ -15,7 +15,7 @@ from pydantic import Field
 from rigwright.engines import kinds
 from rigwright.engines.log import LONGEST, Cause, matched_lines, matching_cause
 from rigwright.engines.log import UNKNOWN as UNKNOWN_CAUSE
-from rigwright.nvidia.cards.health import RECOVERED, XID
+from rigwright.nvidia.cards.xids import RECOVERED, XID
 from rigwright.operate import kernel_messages
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck, excerpt, short
 from rigwright.operate.failing_part import failing_frame, failing_part

@@ -21,7 +21,7 @@ from rigwright.engines.log import faults
 from rigwright.gateway.given import GATEWAY, ROUTER
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
 from rigwright.nvidia.cards import smi
-from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
+from rigwright.nvidia.cards.holders import UNEXPLAINED_MIB
 from rigwright.render import render
 from rigwright.serving import live as served
 from rigwright.serving.activation import Activation, Goal, activation, goal, goal_of, only_loading, surplus

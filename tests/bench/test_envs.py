@@ -1,4 +1,4 @@
-"""`rigwright bench envs`, with as little as it takes."""
+"""`python -m benchmarks envs`, with as little as it takes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from lab import conda
-from tests.bench.support import bench
+from tests.bench.support import benchmark
 
 
 def test_environments_are_timed_beside_uv_and_drawn_once(tmp_path: Path) -> None:
     if not (found := conda.find()).wanted:
         pytest.skip(f"{found} is here alone")
     file = tmp_path / "figures.json"
-    bench("envs", "--which", "small", "--json", file)
+    benchmark("envs", "--which", "small", "--json", file)
     figures = json.loads(file.read_text())
     assert {row["what"]: len(row["theirs"]) > 0 for row in figures["rows"]} == {
         "deploy that brings it": True,

@@ -1,17 +1,17 @@
-"""`rigwright bench gateway`, with as little as it takes."""
+"""`python -m benchmarks gateway`, with as little as it takes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from tests.bench.support import bench
+from tests.bench.support import benchmark
 
 
 def test_a_gateway_is_timed_beside_the_instance_and_another_proxy(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     small = ("--rounds", "1", "--seconds", "0.5", "--streams", "1,4", "--crowd", "16")
-    said = bench("gateway", *small, "--json", file)
+    said = benchmark("gateway", *small, "--json", file)
     assert "gateway: TTFT P99 with 4 streams" in said
     figures = json.loads(file.read_text())
     ways = {"socket", "port", "gateway", "gateway, TLS"} | (set() if figures["skipped"] else {"LiteLLM"})

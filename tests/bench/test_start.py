@@ -1,4 +1,4 @@
-"""`rigwright bench start`, over one host."""
+"""`python -m benchmarks start`, over one host."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from tests.bench.conftest import RELEASE
-from tests.bench.support import bench
+from tests.bench.support import benchmark
 
 
 def test_verbs_that_change_nothing_are_timed(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    bench("start", "--release", RELEASE, "--hosts", "1", "--runs", "1", "--json", file)
+    benchmark("start", "--release", RELEASE, "--hosts", "1", "--runs", "1", "--json", file)
     rows = json.loads(file.read_text())["rows"]
     assert [row["verb"] for row in rows] == [
         "--help",
@@ -20,7 +20,8 @@ def test_verbs_that_change_nothing_are_timed(tmp_path: Path) -> None:
         "health",
         "plan",
         "deploy",
+        "check",
         "health, frozen",
     ]
     assert all(min(row["seconds"]) > 0 and row["peak_bytes"] > 1e6 for row in rows)
-    assert [row["sessions"] > 0 for row in rows] == [False, False, *[True] * 5]
+    assert [row["sessions"] > 0 for row in rows] == [False, False, *[True] * 6]

@@ -1,4 +1,4 @@
-"""`rigwright bench weights`, with as little data as it takes."""
+"""`python -m benchmarks weights`, with as little data as it takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.support import bench
+from tests.bench.support import benchmark
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def nginx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_are_timed_beside_other_programs_and_nothing_is_left(tmp_path: Path) -> None:
     scratch, file = tmp_path / "scratch", tmp_path / "figures.json"
     scratch.mkdir()
-    bench("weights", "--mebibytes", "64", "--runs", "1", "--folder", scratch, "--json", file)
+    benchmark("weights", "--mebibytes", "64", "--runs", "1", "--folder", scratch, "--json", file)
     figures = json.loads(file.read_text())
     compared = [row for row in figures["rows"] if row["against"]]
     assert len(compared) == 6

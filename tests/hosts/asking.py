@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from openai import APIStatusError, BadRequestError, OpenAI
 
-from bench import litellm
+from benchmarks import litellm
 from lab.machine import CACHE
 from lab.vllm_model import ANSWER, THOUGHT
 from tests.hosts.vllm_box import POSITIONS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from bench import locked
+from benchmarks import locked
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.tiny_model import ANSWER

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import sessions
+from benchmarks import sessions
 from lab.hosts import Host
 
 # what is tested here is what this machine asks

@@ -14,7 +14,7 @@ import pytest
 import requests
 from openai import OpenAI
 
-from bench import litellm
+from benchmarks import litellm
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.tiny_model import ANSWER

@@ -127,7 +127,7 @@ def survey(**changes: str) -> Survey:
 def test_a_fingerprint_has_what_the_cards_say_now(box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, there = box
     one = instance(cards=(0,))
-    monkeypatch.setattr(checks.presence, "declared", lambda *given: list(enumerate(given[2])))
+    monkeypatch.setattr(checks.enumeration, "declared", lambda *given: list(enumerate(given[2])))
     found = checks.now_there(survey(), made, there, facts(), one)
     assert (found.driver, found.cards, found.power_w, found.lanes) == (
         *("580.95.05", ("NVIDIA GeForce RTX 3090",), (280.0,), (8,)),

@@ -1,4 +1,4 @@
-"""The bench tells a run that changed nothing from any other, and counts in ratios."""
+"""The benchmark tells a run that changed nothing from any other, and counts in ratios."""
 
 from __future__ import annotations
 
@@ -6,25 +6,13 @@ import json
 
 import pytest
 
-from bench import converge, peer
-from bench.converge import Contestant, NotConverged, Report, Row
+from benchmarks import BenchmarkFailed, converge, peer
+from benchmarks.__main__ import main
+from benchmarks.converge import Contestant, Report, Row
+from rigwright.inventory import ROOT
 from rigwright.weights.records import programs, rehash_units
 from tests.unit.samples import facts, instance, rig
 
-RESULTS = """
---> Results:
-    Operation                       Hosts   Success   Error   No Change
-    Base | Folders                  4       {}        -       -
-    Grand total                     44      {}        {}      {}
-"""
-PLANNED = """
---> Detected changes:
-    Operation                       Change   Conditional Change
-    Base | Folders                  {}        -
-    Serving | Prune generations     -        {}
-
-    Detected changes may not include every change pyinfra will execute.
-"""
 RECAP = """
 TASK [What is there] ***********************************************************
 ok: [h1]
@@ -35,56 +23,48 @@ h2                         : ok=16   changed=0    unreachable={}    failed=0    
 """
 
 
-@pytest.mark.parametrize(
-    ("said", "unchanged"),
-    [
-        (RESULTS.format("-", "-", "-", "44"), True),
-        (RESULTS.format("4", "4", "-", "40"), False),
-        (RESULTS.format("-", "-", "1", "43"), False),
-        ("", False),
-    ],
-)
-def test_a_run_that_changed_nothing(said: str, unchanged: bool) -> None:
-    assert converge._no_operation_changed(said) is unchanged
+DONE = """\
+h1: nothing to do (44 steps, 0.6 s)
+h2: {}
+"""
 
 
 @pytest.mark.parametrize(
-    ("said", "unchanged"),
+    ("output", "unchanged"),
     [
-        (PLANNED.format("-", "-"), True),
-        (PLANNED.format("4", "-"), False),
-        (PLANNED.format("-", "1"), False),
+        (DONE.format("nothing to do (44 steps, 0.7 s)"), True),
+        (DONE.format("done: 1 of 44 steps changed something (0.9 s)"), False),
+        (DONE.format("looked at"), False),
         ("", False),
     ],
 )
-def test_a_plan_without_changes(said: str, unchanged: bool) -> None:
-    assert converge._no_change_planned(said) is unchanged
+def test_a_run_that_changed_nothing(output: str, unchanged: bool) -> None:
+    assert converge.no_step_changed(2, output) is unchanged
 
 
 def test_ansible_is_taken_at_its_word() -> None:
-    assert peer.recap(RECAP.format(0, 0, 0)) == peer.Recap(tasks=17, changed=0)
-    assert peer.recap(RECAP.format(3, 0, 0)).changed == 3
+    assert [peer.changed_tasks(RECAP.format(count, 0, 0)) for count in (0, 3)] == [0, 3]
 
 
 @pytest.mark.parametrize("said", [RECAP.format(0, 1, 0), RECAP.format(0, 0, 1), "ERROR! no such playbook", ""])
 def test_a_playbook_that_fails_ends_the_bench(said: str) -> None:
     with pytest.raises(RuntimeError, match="the playbook failed"):
-        peer.recap(said)
+        peer.changed_tasks(said)
 
 
 @pytest.mark.parametrize(("command", "unchanged"), [("false", True), ("true", False)])
 def test_a_run_that_fails_or_changes_something_is_not_timed(command: str, unchanged: bool) -> None:
-    contestant = Contestant(Row("it", 4, 11), [], [command], {"PATH": "/usr/bin:/bin"}, lambda said: unchanged)
-    with pytest.raises(NotConverged, match="it on 4 hosts"):
+    contestant = Contestant(Row("it", 4), [], [command], {"PATH": "/usr/bin:/bin"}, lambda said: unchanged)
+    with pytest.raises(BenchmarkFailed, match="it on 4 hosts"):
         contestant.run()
 
 
 def test_ratios_are_of_medians_on_as_many_hosts() -> None:
     rows = [
-        Row(converge.PEER, 1, 17, 75, [9.0, 10.0, 30.0]),
-        Row(converge.PEER, 4, 17, 300, [40.0]),
-        Row("rig deploy", 1, 11, 11, [0.4, 0.5, 0.6]),
-        Row("rig deploy", 4, 11, 44, [1.0]),
+        Row(converge.PEER, 1, 75, [9.0, 10.0, 30.0]),
+        Row(converge.PEER, 4, 300, [40.0]),
+        Row("rig deploy", 1, 11, [0.4, 0.5, 0.6]),
+        Row("rig deploy", 4, 44, [1.0]),
     ]
     report = Report("2026-11-21 13:00 UTC", "debian-12", 2, {}, (0.1, 0.2), rows)
     assert [report.ratio(row) for row in rows] == [1, 1, 20, 40]
@@ -113,3 +93,8 @@ def test_the_peer_makes_the_users_and_ports_that_a_deploy_makes() -> None:
     assert {f"/etc/systemd/system/{name}" for one in told["ports"] for name in (one["socket"], one["unit"])} <= {
         *told["declared"]
     }
+
+
+def test_each_benchmark_is_run_by_the_stage_of_benchmarks() -> None:
+    folder = ROOT / "tests" / "bench"
+    assert {path.stem.removeprefix("test_") for path in folder.glob("test_*.py")} == {*main.commands, "serving"}

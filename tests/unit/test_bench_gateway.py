@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import litellm, locked
 from bench.figures import Load, Request
-from bench.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
-from bench.fronts import Crowd, Large, Report, Row, parse
-from bench.streams import MESSAGE, Asked, Place, body
+from benchmarks import litellm, locked
+from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
+from benchmarks.fronts import Crowd, Large, Report, Row, parse
+from benchmarks.streams import MESSAGE, Asked, Place, body
 from rigwright.inventory import ROOT
 from tests.unit.weights_world import until
 
@@ -26,7 +26,7 @@ from tests.unit.weights_world import until
 def engine(tmp_path: Path) -> Iterator[Asked]:
     """The stand-in, and a load of two streams for it."""
     path = tmp_path / "api.sock"
-    process = subprocess.Popen([sys.executable, "-I", str(ROOT / "bench/paced.py"), str(path)])
+    process = subprocess.Popen([sys.executable, "-I", str(ROOT / "benchmarks/paced.py"), str(path)])
     until(path.is_socket)
     yield Asked(Place(str(path)), PACED, streams=2, seconds=0, tokens=4, more='{"interval_ms": 30}')
     process.terminate()
@@ -34,7 +34,7 @@ def engine(tmp_path: Path) -> Iterator[Asked]:
 
 
 def put_on(asked: Asked) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-I", str(ROOT / "bench/streams.py")]
+    program = [sys.executable, "-I", str(ROOT / "benchmarks/streams.py")]
     return subprocess.run(program, input=json.dumps(asdict(asked)), capture_output=True, text=True)
 
 

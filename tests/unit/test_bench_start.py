@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from bench.start import Failed, Row, Verb
+from benchmarks import BenchmarkFailed
+from benchmarks.start import Row, Verb
 
 
 def verb(program: str) -> Verb:
@@ -27,7 +28,7 @@ def test_waiting_takes_no_processor() -> None:
 
 
 def test_a_verb_that_fails_says_what_it_said() -> None:
-    with pytest.raises(Failed, match="no such host"):
+    with pytest.raises(BenchmarkFailed, match="no such host"):
         verb("import sys; print('at first'); sys.exit('no such host')").run()
 
 

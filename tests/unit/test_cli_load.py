@@ -19,8 +19,8 @@ from bench.loading import QUESTIONS, WARM_UP, WORKLOADS, own
 from checks.looking import Box
 from cli import clients, main
 from cli import load as verb
-from cli.bars import bars
 from cli.clients import Door, Interrupt
+from cli.ladders import bars
 from rigwright.operate.place import Place
 from tests.unit.chat_engine import KEY, ChatEngine
 from tests.unit.client_host import client_host

@@ -21,7 +21,7 @@ DOMAIN = sorted(
 # what carries decisions out, and what reaches a host or a network
 FORBIDDEN = (
     *("pyinfra", "paramiko", "gevent", "testinfra", "requests", "huggingface_hub"),
-    *("roles", "checks", "lab", "bench", "cli", "tests"),
+    *("roles", "checks", "lab", "bench", "benchmarks", "cli", "tests"),
 )
 PROGRAM = """
 import importlib, sys
@@ -67,6 +67,12 @@ def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
 
 def test_an_import_that_breaks_the_rule_would_be_seen() -> None:
     assert "cli.demo imports" in run("cli.demo")
+
+
+def test_the_product_imports_no_benchmark() -> None:
+    folders = ("rigwright", "roles", "checks", "lab", "bench", "cli")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert [str(path) for path in paths if imported(path) & {"benchmarks", "tests"}] == []
 
 
 # roles.root waits for threads: before gevent has taken their place it would wait for ever

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from checks.nvidia.health import persistence
+from checks.nvidia.presence import Holder, holders
 from rigwright.inventory import load
-from rigwright.nvidia.cards.health import persistence
 from rigwright.nvidia.cards.holders import Holders, holders_of, script, sentences
 from rigwright.nvidia.cards.live import unset
-from rigwright.nvidia.cards.presence import Holder, holders
 from rigwright.nvidia.cards.smi import App, gpus
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
 from rigwright.serving.live import Served

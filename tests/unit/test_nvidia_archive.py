@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from checks.nvidia.packages import archive as judged
 from checks.survey.host.archive import look
-from rigwright.nvidia.packages.verdicts import archive as judged
 from tests.unit import programs
 from tests.unit.bundle_world import AptArchive, signing
 

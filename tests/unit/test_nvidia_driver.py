@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.nvidia.cards.health import links, persistence, trouble
-from rigwright.nvidia.cards.presence import Holder, answering, devices, holders, versions
+from checks import Drift
+from checks.nvidia.health import links, persistence, trouble
+from checks.nvidia.presence import Holder, answering, devices, holders, versions
 from rigwright.nvidia.cards.smi import App, apps, gpus
-from rigwright.nvidia.difference import Difference
 from tests.unit.nvidia_host import ADDRESSES, FACTS, H200, OURS, RIG, SEEN, VERSION
 from tests.unit.samples import facts, instance, rig
 
@@ -30,9 +30,9 @@ def there(said: list[str]) -> tuple[set[str], dict[str, str], bool]:
     return files, {row[1]: row[2] for row in rows if row[0] == "minor"}, "nouveau" in said
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str]]:
+def told(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
-    assert all(one.next_step for one in differences)
+    assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 

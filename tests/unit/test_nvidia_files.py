@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from checks.nvidia.found_files import Found, FoundFile, as_rendered
 from rigwright.nvidia.cards.files import Setting
-from rigwright.nvidia.driver.found_files import Found, FoundFile, as_rendered
 from tests.unit.driver_hosts import C3090, box
 
 RIG = box(C3090, managed=True, power_w=280)

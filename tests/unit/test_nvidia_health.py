@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from checks import Drift
+from checks.nvidia.health import complaints, links
+from checks.survey.cards import COMPLAINTS
 from rigwright.declaration.entry import Driver
-from rigwright.nvidia.cards.health import COMPLAINTS, complaints, links
 from rigwright.nvidia.cards.smi import gpus
-from rigwright.nvidia.difference import Difference
 from tests.unit.nvidia_host import FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
 
@@ -21,9 +22,9 @@ THERE = facts(pci_cards=((CARD, "10de:2204"),))
 WAY = {CARD: f"/sys/devices/pci0000:00/0000:00:01.1/{CARD}"}
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str]]:
+def told(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
-    assert all(one.next_step for one in differences)
+    assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.difference import Difference
+from checks import Drift
+from checks.nvidia.kernel_modules import dkms, flavour, flavours, on_disk, settings, signed
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.state import Dkms, Kernel, State
-from rigwright.nvidia.modules.kernels import dkms, flavour, flavours, on_disk, settings, signed
 from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, LOADED, SERVER, UBUNTU, box, host, installed
 
 VERSION = "580.159.03"
@@ -25,9 +25,9 @@ NVIDIA = {"module": VERSION, "module_open": False}
 PACKAGED = installed("Ubuntu", UBUNTU, *SERVER)
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str]]:
+def told(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
-    assert all(one.next_step for one in differences)
+    assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 
@@ -148,7 +148,7 @@ def test_the_wrong_flavour_for_the_next_kernel_is_said_before_it_boots() -> None
 def test_what_boots_next_is_held_to_the_installed_driver(installed: str, newest: str, steps: list[str]) -> None:
     kernels = (replace(HERE, version=""), replace(THERE, version=newest))
     found = on_disk(VERSION, State(RUNNING, kernels), installed)
-    assert [one.next_step.startswith(step) for one, step in zip(found, steps, strict=True)] == [True] * len(steps)
+    assert [one.cure.startswith(step) for one, step in zip(found, steps, strict=True)] == [True] * len(steps)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.nvidia.difference import Difference
+from checks import Drift
+from checks.nvidia.packages import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.driver.state import Kernel, State
-from rigwright.nvidia.packages.verdicts import KERNEL_DAYS, held, in_branch, of_lock, one_piece, reboot, security
 from tests.unit.driver_hosts import SERVER, UBUNTU, debian, host, installed
 
 RUNNING, NEXT = "6.8.0-40-generic", "6.8.0-90-generic"
@@ -28,9 +28,9 @@ STATE = State(
 LOCKED = dict.fromkeys(SERVER, UBUNTU) | {"libnvidia-gl-580-server": UBUNTU}
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str]]:
+def told(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
-    assert all(one.next_step for one in differences)
+    assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 
@@ -206,10 +206,10 @@ def test_nobody_is_sent_into_a_kernel_without_the_module(module: str, step: str)
     kernels = (*STATE.kernels, Kernel(NEXT, True, module, "", ""))
     for asked in (False, True):
         found = reboot(replace(STATE, kernels=kernels, reboot=asked))
-        assert [one.next_step.startswith(step) for one in found] == [True] * (1 + asked)
+        assert [one.cure.startswith(step) for one in found] == [True] * (1 + asked)
     # a host without any driver has nothing to lose
     bare = replace(STATE, kernels=(replace(STATE.kernels[0], version=""), Kernel(NEXT, True, "", "", "")))
-    assert [one.next_step for one in reboot(bare)] == ["reboot when convenient"]
+    assert [one.cure for one in reboot(bare)] == ["reboot when convenient"]
 
 
 WAITING = (("linux-image-generic", "6.8.0-90.91"), ("linux-image-generic", "6.8.0-85.85"), ("libc6", "2.39-1"))
@@ -273,7 +273,7 @@ def test_a_kernel_that_the_host_builds_for_and_that_is_kept_back_is_said(
     assert [expected for expected, _ in told(found)] == [expected for expected, _ in said]
     assert all(there.startswith(start) for (_, there), (_, start) in zip(told(found), said, strict=True))
     # an upgrade of the driver moves a kernel only with modules that were made for it
-    assert not any("upgrade the driver" in one.next_step for one in found)
+    assert not any("upgrade the driver" in one.cure for one in found)
 
 
 def test_a_hold_on_a_kernel_that_neither_runs_nor_boots_next_keeps_no_update_from_it() -> None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from checks import Drift
+from checks.nvidia.bridges import bridges, peers
+from checks.nvidia.deploy_record import drift, vitals
+from checks.nvidia.limits import clocks, power, windows
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cards.bridges import bridges, peers
-from rigwright.nvidia.cards.limits import clocks, power, windows
 from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import gpus
-from rigwright.nvidia.difference import Difference
-from rigwright.nvidia.driver.record import Record, SeenCard, drift, parse, path, vitals
+from rigwright.nvidia.driver.record import Record, SeenCard, parse, path
 from rigwright.nvidia.driver.state import State
 from tests.unit.nvidia_host import ADDRESSES, FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig
@@ -48,9 +49,9 @@ NVML: Unable to retrieve NVLink information as all links are inActive
 JOINED = {(0, 1): "NV4", (1, 0): "NV4"}
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str]]:
+def told(differences: list[Drift]) -> list[tuple[str, str]]:
     """What was expected and what was found; each says what to do."""
-    assert all(one.next_step for one in differences)
+    assert all(one.cure for one in differences)
     return [(one.expected, one.found) for one in differences]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rigwright.inventory import ROOT
 
-CODE = ("rigwright", "roles", "templates", "checks", "cli", "lab", "bench", "tests", "docs", "inventory")
+CODE = ("rigwright", "roles", "templates", "checks", "cli", "lab", "bench", "benchmarks", "tests", "docs", "inventory")
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 TEMPLATES = [*(ROOT / "templates").rglob("*.j2")]
 PROGRAMS = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]

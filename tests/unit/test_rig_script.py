@@ -90,7 +90,7 @@ LAB, TEST = "pip controller-lab.txt", "pip controller-test.txt"
         ("deploy lab", "pip controller.txt"),
         ("lab up 2", LAB),
         ("demo", LAB),
-        ("bench converge", LAB),
+        ("bench speed", "pip controller.txt"),
         ("test lint", TEST),
         ("", "pip controller.txt"),
     ],

@@ -11,7 +11,6 @@ from rigwright.declaration.rig import POWER_UNIT, Rig
 from rigwright.host.channel import Schema, optional, read, said, sha256, truth, unit, word
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.files import APPLIED, power_digest, record_path
-from rigwright.nvidia.cards.limits import has_limit
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.cards.topology import Topology
 from rigwright.nvidia.driver.choice import DriverPlan
@@ -26,6 +25,7 @@ TOLD: Schema = {
     "sysctl": (sysctl_name, said),
     "record": (sha256,),
 }
+POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
 
 
 @dataclass(frozen=True)
@@ -150,3 +150,8 @@ def record(plan: DriverPlan, facts: DriverFacts, live: Live) -> str:
 def digest(text: str) -> str:
     """SHA-256 of a record."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def has_limit(gpu: Gpu | None, watts: int) -> bool:
+    """Whether a card answers and has a power limit, W."""
+    return gpu is not None and gpu.limit_w is not None and abs(gpu.limit_w - watts) <= POWER_TOLERANCE

@@ -1,4 +1,4 @@
-"""Whether a rig's cards are sound: the decisions of checks N05 to N07 and N26."""
+"""Whether a rig's cards are sound: checks N05 to N07 and N26."""
 
 from __future__ import annotations
 
@@ -6,47 +6,25 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from checks import Drift
+from checks.nvidia.presence import LOG
+from checks.survey.cards import COMPLAINTS
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cards.presence import LOG, declared, numbered
+from rigwright.nvidia.cards.enumeration import declared, numbered
 from rigwright.nvidia.cards.smi import Gpu, bus_address
-from rigwright.nvidia.difference import Difference
+from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID
 
-# What happened to the card itself; others are a program's mistakes
-# (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)
-FATAL_XIDS = {
-    48: "a memory error that ECC could not correct",
-    62: "its power controller halted",
-    63: "a row of its memory is due for remapping at the next reset",
-    64: "a row of its memory could not be remapped",
-    74: "an NVLink error",
-    79: "it fell off the bus",
-    95: "an uncontained memory error",
-    119: "its firmware did not respond",
-    120: "its firmware failed",
-    154: "it needs a reset or a reboot",
-}
-XID = re.compile(
-    # a partition of a card has its numbers behind the address (kernel-open: nvErrorLog2_va)
-    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: GPU-I:[0-9]+)?(?: GPU-CI:[0-9]+)?\): "
-    r"([0-9]+)(.*)",
-    re.IGNORECASE,
-)
-# What the kernel says of errors on the PCI bus (Documentation/PCI/pcieaer-howto.rst), of memory that the IOMMU does not
-# let a card have, and the driver of a card that does not start
-COMPLAINTS = r"AER:|PCIe Bus Error|DMAR:.*fault|IO_PAGE_FAULT|RmInitAdapter failed"
 COMPLAINT = re.compile(COMPLAINTS)
 # at each boot, of each port
 ENABLED = "AER: enabled with IRQ"
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-# 154 tells of the way back as well
-RECOVERED = re.compile(r"changed from .* to 0x0 ")
 
 
-def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
+def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N05: the driver keeps each card ready while nobody uses it; who has a lent one decides that."""
     return [
-        Difference(
+        Drift(
             f"persistence mode Enabled on card {number} at {gpu.address}",
             gpu.persistence,
             "start nvidia-persistenced with --persistence-mode, at boot too",
@@ -58,7 +36,7 @@ def persistence(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differe
 
 def trouble(
     rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], recovery: Mapping[str, str], log: Iterable[str], warning: str = ""
-) -> list[Difference]:
+) -> list[Drift]:
     """N06: nothing says that a card is broken.
 
     Args:
@@ -69,11 +47,11 @@ def trouble(
         log: What the driver has told the kernel's log since boot, as far as that can be read.
         warning: The line that nvidia-smi printed beside the cards' rows; empty if there was none.
     """
-    found = [Difference("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
+    found = [Drift("no warning of nvidia-smi", warning, f"{LOG}, then reboot")] if warning else []
     for number, gpu in declared(rig, facts, gpus):
         if gpu.uncorrected:
             found.append(
-                Difference(
+                Drift(
                     f"no uncorrected memory error on card {number} at {gpu.address}",
                     str(gpu.uncorrected),
                     f"{LOG}, stop the workload and reboot; if the errors return, replace the card",
@@ -82,9 +60,7 @@ def trouble(
         action = recovery.get(gpu.address, "None")
         if action != "None":
             found.append(
-                Difference(
-                    f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says"
-                )
+                Drift(f"recovery action None of card {number} at {gpu.address}", action, f"{LOG}, then do what it says")
             )
     numbers = {address.rpartition(".")[0]: number for number, _, address in numbered(rig, facts)}
     xids = Counter[tuple[int, int]]()
@@ -96,7 +72,7 @@ def trouble(
         if place in numbers and code in FATAL_XIDS and not (code == 154 and RECOVERED.search(matched[3])):
             xids[numbers[place], code] += 1
     found += [
-        Difference(
+        Drift(
             f"no Xid {code} of card {number} since boot",
             f"{count}: {FATAL_XIDS[code]}",
             f"{LOG}; look up the code in NVIDIA's Xid catalogue",
@@ -106,7 +82,7 @@ def trouble(
     return found
 
 
-def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
+def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N07: each PCI link is as wide as declared, or else as card and slot together allow.
 
     A slot with fewer lanes than the card has is no difference: the maximum is the one of both
@@ -118,7 +94,7 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
         if gpu.width is None or wanted is None or gpu.width == wanted:
             continue
         found.append(
-            Difference(
+            Drift(
                 f"a PCIe link width of x{wanted} to card {number} at {gpu.address}",
                 str(gpu.width),
                 "reseat the card and its riser; check the firmware for a bifurcation or link width setting"
@@ -129,7 +105,7 @@ def links(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
     return found
 
 
-def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Difference]:
+def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterable[str]) -> list[Drift]:
     """N26: the kernel complains about no card's bus, memory or start.
 
     Args:
@@ -148,7 +124,7 @@ def complaints(rig: Rig, facts: HostFacts, paths: Mapping[str, str], log: Iterab
         said = [line for line in lines if any(name in f"{line} ".lower() for name in names)]
         if said:
             found.append(
-                Difference(
+                Drift(
                     f"no kernel error messages about card {number} at {address} since boot",
                     f"{len(said)}, the latest: {said[-1].strip()}",
                     "see `journalctl -k -b`; reseat card and riser, or set the slot to a lower PCIe generation",

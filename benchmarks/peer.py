@@ -1,4 +1,4 @@
-"""ansible-core beside us: its environment, and what bench/converge/playbook.yml needs to know of a rig."""
+"""ansible-core beside us: its environment, and what benchmarks/playbook.yml needs to know of a rig."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from bench import locked
+from benchmarks import locked
 from lab.hosts import Host
 from rigwright.declaration.rig import Rig
 from rigwright.host.desired import desired
@@ -26,7 +25,7 @@ from roles.fetching import PROGRAMS
 
 LOCK = ROOT / "locks" / "bench.txt"
 VENV = ROOT / ".venv-bench"
-PLAYBOOK = ROOT / "bench" / "converge" / "playbook.yml"
+PLAYBOOK = ROOT / "benchmarks" / "playbook.yml"
 PERSIST = 600  # seconds a connection stays open for the next run: ansible does not connect anew in a timed one
 
 SETTINGS = """\
@@ -141,16 +140,6 @@ def variables(rig: Rig, facts: HostFacts, number: int) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Recap:
-    """What ansible says it has done."""
-
-    tasks: int
-    """On each host, without those it skipped."""
-    changed: int
-    """On all hosts."""
-
-
 class Peer:
     """ansible-core over a lab's hosts."""
 
@@ -189,16 +178,16 @@ class Peer:
             subprocess.run(command, capture_output=True, check=False)
 
 
-def recap(said: str) -> Recap:
-    """Read the end of what ansible-playbook printed.
+def changed_tasks(output: str) -> int:
+    """Return how many tasks changed something on all hosts, by the end of ansible-playbook's output.
 
     Raises:
-        RuntimeError: it says nothing of any host, or that a task failed.
+        RuntimeError: it has no line of a host, or a task failed.
     """
-    rows = re.findall(r"^\S+ +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", said, re.MULTILINE)
-    if not rows or any(int(unreachable) + int(failed) for _, _, unreachable, failed in rows):
-        raise RuntimeError(f"the playbook failed:\n{said[-3000:]}")
-    return Recap(max(int(ok) for ok, *_ in rows), sum(int(changed) for _, changed, *_ in rows))
+    rows = re.findall(r"^\S+ +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", output, re.MULTILINE)
+    if not rows or any(int(unreachable) + int(failed) for _, unreachable, failed in rows):
+        raise RuntimeError(f"the playbook failed:\n{output[-3000:]}")
+    return sum(int(changed) for changed, *_ in rows)
 
 
 def installed_version() -> str:

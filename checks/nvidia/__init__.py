@@ -14,11 +14,9 @@ from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.difference import Difference
-from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, Package
-from rigwright.nvidia.driver.record import Record
+from rigwright.nvidia.driver.record import Record, parse
 from rigwright.nvidia.driver.state import DRIVER, Dkms, Kernel, State
 from rigwright.nvidia.modules.options import parameters
 
@@ -38,15 +36,15 @@ def managed(rig: Rig) -> None:
         pytest.skip("the driver is not managed")
 
 
-def no(differences: Sequence[Difference]) -> None:
-    """Say every difference in one line.
+def no(drifts: Sequence[Drift]) -> None:
+    """Say every drift in one line.
 
     Raises:
         Drift: there is one.
     """
     __tracebackhide__ = True
-    if differences:
-        raise Drift.several([Drift(one.expected, one.found, one.next_step) for one in differences])
+    if drifts:
+        raise Drift.several(drifts)
 
 
 def none(expected: str, found: Sequence[str], cure: str) -> None:
@@ -161,7 +159,7 @@ def _kernel(one: KernelThere) -> Kernel:
 
 def record(survey: Survey) -> Record | None:
     """What the last deploy wrote down of the driver."""
-    return nvidia_record.parse(survey.read(PACKAGES).record)
+    return parse(survey.read(PACKAGES).record)
 
 
 def planned(rig: Rig, facts: DriverFacts) -> DriverPlan:

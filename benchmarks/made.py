@@ -1,4 +1,4 @@
-"""Made data on this machine, boxes that fetch it, and the programs that do: what bench/weights.py measures with."""
+"""Test data, hosts and fetch programs of benchmarks/weights.py, all on this machine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import BenchmarkFailed
 from lab.hub import Hub
 from rigwright.inventory import ROOT
 from rigwright.weights.records import PACKAGE
 
 REPOSITORY = "bench/weights"
-
-
-class NotMeasured(Exception):
-    """A program failed; the text is its words."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,9 @@ class World:
             "root": str(root / "models"),
             "records": str(root / "records"),
             "ledger": str(root / "owned"),
+            "locks": str(root / "locks"),
             "hub_python": sys.executable,
+            "hub_user": "nobody",
             "sent": "",
             "redirects": [hub.cdn_url],
             "files": wanted,
@@ -104,7 +103,7 @@ http {{
                     break
             time.sleep(0.02)
         else:
-            raise NotMeasured("nginx does not start; what it said stands above")
+            raise BenchmarkFailed("nginx does not start; what it said stands above")
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
@@ -115,7 +114,7 @@ def timed(command: list[str], folder: Path = ROOT) -> float:
     """How long a command takes, in seconds.
 
     Raises:
-        NotMeasured: it fails.
+        BenchmarkFailed: it fails.
     """
     started = time.monotonic()
     end(start(command, folder))
@@ -131,8 +130,8 @@ def end(process: subprocess.Popen[str]) -> None:
     """Wait for a command.
 
     Raises:
-        NotMeasured: it fails.
+        BenchmarkFailed: it fails.
     """
     said, _ = process.communicate()
     if process.returncode:
-        raise NotMeasured(said[-1000:] or f"a program ended with {process.returncode}")
+        raise BenchmarkFailed(said[-1000:] or f"a program ended with {process.returncode}")

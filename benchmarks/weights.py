@@ -18,8 +18,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
-from bench.made import REPOSITORY, World, end, shared, start, timed
-from bench.rows import Row
+from benchmarks.made import REPOSITORY, World, end, shared, start, timed
+from benchmarks.rows import Row
 from lab.hub import Hub
 from rigwright.weights.records import Recorded, verified_test
 
@@ -56,7 +56,7 @@ def measure(folder: Path, mebibytes: int, runs: int, say: Callable[[str], None])
         say: Is told what is under way.
 
     Raises:
-        NotMeasured: a program failed.
+        BenchmarkFailed: a program failed.
     """
     say(f"making {mebibytes} MiB of data")
     data = folder / "data"

@@ -3,7 +3,7 @@
 All ways begin in one process on the host's own loopback interface and end at one engine, so that what differs is what
 stands in between. Loads take turns; who is first changes from round to round. Two cores are not enough to measure a
 real engine under many streams together with what it lacks then: more than sixteen are the stand-in's
-(bench/paced.py), which is in an instance's place. What all of it runs on is shared, so trust the differences.
+(benchmarks/paced.py), which is in an instance's place. What all of it runs on is shared, so trust the differences.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bench import litellm
 from bench.figures import Load
-from bench.fronted import LITELLM, PACED, PLAIN, PORT, PORTS, REAL, TLS, Box, NotMeasured, deployed, gateway
-from bench.fronts import WAYS, Crowd, Large, Report, Row, parse
-from bench.streams import Asked
+from benchmarks import BenchmarkFailed, litellm
+from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, PORTS, REAL, TLS, Box, deployed, gateway
+from benchmarks.fronts import WAYS, Crowd, Large, Report, Row, parse
+from benchmarks.streams import Asked
 from rigwright.gateway.service import door
 from rigwright.inventory import load as loaded
 from rigwright.serving.units import OWNED
@@ -79,7 +79,7 @@ class Front:
         """Put it on.
 
         Raises:
-            NotMeasured: it fails.
+            BenchmarkFailed: it fails.
         """
         return _load(self.box.begin(asked).end())
 
@@ -97,7 +97,7 @@ def measure(
         say: Told what is under way.
 
     Raises:
-        NotMeasured: a deploy or a program failed.
+        BenchmarkFailed: a deploy or a program failed.
         lab.machine.Unsupported: this machine cannot run a lab.
         RuntimeError: a program fails that prepares all this.
         TimeoutError: a host does not answer.
@@ -190,7 +190,7 @@ def _load(said: str) -> Load:
     try:
         return parse(said)
     except ValueError as error:
-        raise NotMeasured(str(error)) from None
+        raise BenchmarkFailed(str(error)) from None
 
 
 def rendering() -> Iterator[float]:

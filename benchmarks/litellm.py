@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import locked
+from benchmarks import locked
 from rigwright.inventory import ROOT
 
 LOCK = ROOT / "locks" / "litellm.txt"

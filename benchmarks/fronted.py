@@ -12,16 +12,16 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from bench import litellm
-from bench.converge import own_lab
-from bench.streams import Asked, Place
+from benchmarks import BenchmarkFailed, litellm
+from benchmarks.converge import own_lab
+from benchmarks.streams import Asked, Place
 from lab import kept, tiny_model
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
@@ -64,10 +64,6 @@ done | sort -u | while read -r pid; do sed -n 's/^Pss: *//p' /proc/$pid/smaps_ro
 STAND_IN = "/opt/bench-paced.py"
 START_LIMIT = 60  # seconds until the gateway must let clients through to both
 LOAD_LIMIT = 900  # seconds; the command line allows 600
-
-
-class NotMeasured(Exception):
-    """A deploy or a program failed; the text is its words."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ class Box:
 
     def begin(self, asked: Asked) -> Begun:
         """Start a load; `end` waits for it."""
-        program = [*self.inside, sys.executable, "-I", str(ROOT / "bench" / "streams.py")]
+        program = [*self.inside, sys.executable, "-I", str(ROOT / "benchmarks" / "streams.py")]
         # not a pipe, which it would wait for while nobody reads
         said = TemporaryFile("w+")  # noqa: SIM115 # closed by whoever reads it
         process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.PIPE, text=True)
@@ -134,7 +130,7 @@ class Box:
         said = self.host.run(RESIDENT)
         kibibytes = [int(line.split()[0]) for line in said.splitlines()]
         if not kibibytes:
-            raise NotMeasured(f"no processes of the gateway: {said[:500]!r}")
+            raise BenchmarkFailed(f"no processes of the gateway: {said[:500]!r}")
         return 1024 * sum(kibibytes)
 
     def _process(self) -> int:
@@ -143,7 +139,7 @@ class Box:
         for pid in said.split():
             if (Path("/proc") / pid / "root/run/rigwright/instances").is_dir():
                 return int(pid)
-        raise NotMeasured(f"{self.host.name} has no process whose files can be reached")
+        raise BenchmarkFailed(f"{self.host.name} has no process whose files can be reached")
 
 
 @dataclass(frozen=True)
@@ -157,18 +153,18 @@ class Begun:
         """Wait for it; returns what it printed.
 
         Raises:
-            NotMeasured: it failed, or has not ended after LOAD_LIMIT seconds.
+            BenchmarkFailed: it failed, or has not ended after LOAD_LIMIT seconds.
         """
         try:
             _, complaint = self.process.communicate(timeout=LOAD_LIMIT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
-            raise NotMeasured(f"a load has not ended after {LOAD_LIMIT} s") from None
+            raise BenchmarkFailed(f"a load has not ended after {LOAD_LIMIT} s") from None
         with self.said:
             self.said.seek(0)
             if self.process.returncode:
-                raise NotMeasured(complaint[-1000:] or f"the load program ended with {self.process.returncode}")
+                raise BenchmarkFailed(complaint[-1000:] or f"the load program ended with {self.process.returncode}")
             return self.said.read()
 
 
@@ -176,12 +172,12 @@ def rigwright(*words: str) -> str:
     """The command, as an operator runs it; returns what it printed.
 
     Raises:
-        NotMeasured: it failed.
+        BenchmarkFailed: it failed.
     """
     command = [sys.executable, "-m", "cli", *words]
     done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        raise NotMeasured((done.stdout + done.stderr)[-3000:])
+        raise BenchmarkFailed((done.stdout + done.stderr)[-3000:])
     return done.stdout
 
 
@@ -198,11 +194,7 @@ def gateway() -> dict[str, object]:
     }
 
 
-More = Callable[[Lab, Host], dict[str, object]]
-"""Keys of the rig beside those that every one of these has."""
-
-
-def declare(folder: Path, lab: Lab, host: Host, more: More) -> Path:
+def declare(folder: Path, lab: Lab, host: Host) -> Path:
     """The operator's folder: catalogue, lock, weights on the shelf, and the inventory, which is returned."""
     weight = lab.shelf / "bench-rig.gguf"
     tiny_model.write(weight, size=SIZE)
@@ -217,25 +209,24 @@ def declare(folder: Path, lab: Lab, host: Host, more: More) -> Path:
     variants = {REAL: "llamacpp/bench", PACED: "llamacpp/demo"}
     instances = {name: {"variant": variants[name], "port": port} for name, port in PORTS.items()}
     entry = {**host.connection, "instances": instances, "gateway": gateway(), "mirrors": {"shelf": [lab.shelf_url]}}
-    entry |= more(lab, host)
     inventory = folder / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {entry!r}}})\n")
     return inventory
 
 
 @contextmanager
-def deployed(folder: Path, release: str, layers: tuple[str, ...], more: More = lambda lab, host: {}) -> Iterator[Box]:
+def deployed(folder: Path, release: str, layers: tuple[str, ...]) -> Iterator[Box]:
     """The host, gone when the block ends.
 
     Raises:
-        NotMeasured: a deploy fails, or the gateway does not come to serve.
+        BenchmarkFailed: a deploy fails, or the gateway does not come to serve.
         lab.machine.Unsupported: this machine cannot run a lab.
         RuntimeError: a program fails that makes the lab.
         TimeoutError: the host does not answer.
     """
     with own_lab() as lab:
         (host,) = lab.up([HostSpec("h1", release, layers or kept.layers(release))])
-        inventory = declare(folder, lab, host, more)
+        inventory = declare(folder, lab, host)
         rigwright("deploy", str(inventory))
         kept.keep(host)
         _stand_in(host)
@@ -247,7 +238,7 @@ def deployed(folder: Path, release: str, layers: tuple[str, ...], more: More = l
 
 def _stand_in(host: Host) -> None:
     """Have the stand-in's unit start it."""
-    text = (ROOT / "bench" / "paced.py").read_text()
+    text = (ROOT / "benchmarks" / "paced.py").read_text()
     command = f"/usr/bin/python3 -I {STAND_IN} /run/rigwright/instances/{PACED}/api.sock"
     override = f"[Service]\nExecStart=\nExecStart={command}\n"
     folder, unit = f"/run/systemd/system/rigwright-{PACED}.service.d", f"rigwright-{PACED}.service"
@@ -266,7 +257,7 @@ def _until_served(box: Box) -> None:
                 for instance in PORTS:
                     box.begin(Asked(box.place(way, instance), instance, streams=1, seconds=0, tokens=1)).end()
             return
-        except NotMeasured:
+        except BenchmarkFailed:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)

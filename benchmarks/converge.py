@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench import peer, sessions
+from benchmarks import BenchmarkFailed, peer, sessions
 from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
@@ -36,18 +37,12 @@ PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PEER = "ansible-playbook"
 
 
-class NotConverged(Exception):
-    """A run that was to change nothing did, or failed."""
-
-
 @dataclass
 class Row:
     """One kind of run on so many hosts."""
 
     run: str
     hosts: int
-    operations: int | None
-    """On each host; None for what has none."""
     sessions: int = 0
     """That it opened on all hosts."""
     seconds: list[float] = field(default_factory=list)
@@ -95,7 +90,7 @@ class Contestant:
         """Run it to its end; returns the seconds.
 
         Raises:
-            NotConverged: it failed, or changed something.
+            BenchmarkFailed: it failed, or changed something.
         """
         started = time.perf_counter()
         done = subprocess.run(
@@ -103,7 +98,7 @@ class Contestant:
         )
         seconds = time.perf_counter() - started
         if done.returncode or not self.unchanged(done.stdout + done.stderr):
-            raise NotConverged(f"{self.row.run} on {self.row.hosts} hosts:\n{(done.stdout + done.stderr)[-3000:]}")
+            raise BenchmarkFailed(f"{self.row.run} on {self.row.hosts} hosts:\n{(done.stdout + done.stderr)[-3000:]}")
         return seconds
 
 
@@ -117,7 +112,7 @@ def measure(release: str, layers: tuple[str, ...], runs: int, say: Callable[[str
         say: Told what is under way.
 
     Raises:
-        NotConverged: there is something to change after a deploy.
+        BenchmarkFailed: there is something to change after a deploy.
         lab.machine.Unsupported: this machine cannot run a lab.
         RuntimeError: a program fails that prepares all this.
         TimeoutError: a host does not answer.
@@ -200,54 +195,20 @@ def _measure(lab: Lab, folder: Path, ansible: peer.Peer, release: str, runs: int
 
 def _contestants(hosts: Sequence[Host], folder: Path, lab: Lab, ansible: peer.Peer) -> list[Contestant]:
     """What is compared on some hosts: ours after ansible, so that each sees what the other has left."""
-    inventory = inventory_of(folder, lab, hosts)
-    rig = str(ROOT / "rig")
-    plain = [PYINFRA, inventory, str(ROOT / "deploy.py")]
-    environment = os.environ | {"PYINFRA_PROGRESS": "off"}
-    operations = _operations(plain, environment)
-    tasks = peer.recap(_output(ansible.command(hosts), ansible.environment)).tasks
-
-    def contestant(
-        run: str, command: list[str], unchanged: Callable[[str], bool], operations: int | None = None
-    ) -> Contestant:
-        return Contestant(Row(run, len(hosts), operations), hosts, command, environment, unchanged)
-
+    deploy = [str(ROOT / "rig"), "deploy", inventory_of(folder, lab, hosts)]
     return [
-        Contestant(Row(PEER, len(hosts), tasks), hosts, ansible.command(hosts), ansible.environment, _no_task_changed),
-        contestant("rig deploy", [rig, "deploy", inventory], _no_operation_changed, operations),
-        contestant("pyinfra -y", [*plain, "-y"], _no_operation_changed, operations),
-        contestant("pyinfra --dry", [*plain, "--dry"], _no_change_planned, operations),
-        contestant("rig check", [rig, "check", inventory], lambda said: True),
-        contestant("rig plan", [rig, "plan", inventory], lambda said: said.count(": nothing to do") == len(hosts)),
+        Contestant(Row(PEER, len(hosts)), hosts, ansible.command(hosts), ansible.environment, no_task_changed),
+        Contestant(
+            Row("rig deploy", len(hosts)), hosts, deploy, dict(os.environ), partial(no_step_changed, len(hosts))
+        ),
     ]
 
 
-def _output(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    return done.stdout
+def no_task_changed(output: str) -> bool:
+    """Whether ansible-playbook changed nothing, by its recap."""
+    return peer.changed_tasks(output) == 0
 
 
-def _operations(plain: list[str], environment: dict[str, str]) -> int:
-    """How many operations a deploy has, by pyinfra's own account of one that changes nothing."""
-    said = json.loads(_output([*plain, "--yes", "--json"], environment))
-    rows = said["results"]["operations"]
-    changed = [row["name"] for row in rows if set(row["success"]) - set(row["no_change"])]
-    if changed or not rows:
-        raise NotConverged(f"a deploy after a deploy changes: {', '.join(changed) or 'it has no operations'}")
-    return len(rows)
-
-
-def _no_task_changed(said: str) -> bool:
-    return peer.recap(said).changed == 0
-
-
-def _no_operation_changed(said: str) -> bool:
-    """Whether pyinfra's table of results has hosts in no column but `No Change`."""
-    total = re.search(r"Grand total +(\S+) +(\S+) +(\S+) +(\S+)", said)
-    return total is not None and total[1] == total[4]
-
-
-def _no_change_planned(said: str) -> bool:
-    """Whether pyinfra's table of changes has nothing but dashes."""
-    rows = re.findall(r"^ +\S.* \| .*?  +(\S+) +(\S+) *$", said, re.MULTILINE)
-    return bool(rows) and all(row == ("-", "-") for row in rows)
+def no_step_changed(hosts: int, output: str) -> bool:
+    """Whether `rig deploy` had nothing to do on any of so many hosts."""
+    return len(re.findall(r"^\S+: nothing to do \(", output, re.MULTILINE)) == hosts

@@ -1,5 +1,5 @@
-"""How soon a verb is there, and what a controller takes: verbs that look, also at engines that hang, and a deploy that
-changes nothing.
+"""How long verbs take that change nothing, and what memory they need: also of engines that hang, all checks, and a
+deploy.
 
 Seconds of the wall are those of a machine that does nothing else; processor seconds hold on a busy one too.
 """
@@ -17,13 +17,14 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench import sessions
-from bench.converge import converge, inventory_of, own_lab
+from benchmarks import BenchmarkFailed, sessions
+from benchmarks.converge import converge, inventory_of, own_lab
 from lab.hosts import Host
 from rigwright.inventory import ROOT
 
 RIG = str(ROOT / "rig")
 NOT_AS_DECLARED = 1  # exit status of a verb that looks (README)
+CHECKS = "1 s, beside the completions' own"
 FEW = 8  # hosts whose verbs' seconds are judged; of more it is the controller's memory
 # Small, and between this process and the verb: a program's peak begins with the size of what started it.
 LAUNCHER = """
@@ -35,10 +36,6 @@ with open(sys.argv[1], "w") as file:
     print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss, file=file)
 sys.exit(os.waitstatus_to_exitcode(status) & 255)
 """
-
-
-class Failed(Exception):
-    """A verb did not end as it should; the text is the end of what it said."""
 
 
 @dataclass
@@ -91,7 +88,7 @@ class Verb:
         """Run it to its end; returns seconds, processor seconds and the peak of its memory in bytes.
 
         Raises:
-            Failed: it ends with another exit status.
+            BenchmarkFailed: it ends with another exit status.
         """
         with TemporaryDirectory(prefix="rigwright-bench-") as folder:
             figures = Path(folder) / "figures"
@@ -100,7 +97,7 @@ class Verb:
                 launcher, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", check=False
             )
             if done.returncode not in self.statuses:
-                raise Failed(f"{' '.join(self.command)}: {(done.stdout + done.stderr)[-2000:]}")
+                raise BenchmarkFailed(f"{' '.join(self.command)}: {(done.stdout + done.stderr)[-2000:]}")
             seconds, processor, kibibytes = figures.read_text().split()
         return float(seconds), float(processor), int(kibibytes) * 1024
 
@@ -118,7 +115,7 @@ def measure(
         say: Told what is under way.
 
     Raises:
-        Failed: a verb fails.
+        BenchmarkFailed: a verb fails.
         lab.machine.Unsupported: this machine cannot run a lab.
         RuntimeError: a program fails that prepares all this.
         TimeoutError: a host does not answer.
@@ -149,16 +146,16 @@ def measure(
 def _goals(hosts: int) -> dict[str, str]:
     """The verbs that are timed, and what is asked of each."""
     if hosts == 1:
-        return {"validate": "0.5 s", "status": "0.6 s", "health": "1 s", "plan": "", "deploy": "0.8 s"}
+        return {"validate": "0.5 s", "status": "0.6 s", "health": "1 s", "plan": "", "deploy": "0.8 s", "check": CHECKS}
     twice = "2 x one" if hosts <= FEW else ""
-    return {"validate": "", "status": "", "health": twice, "plan": "", "deploy": twice or "300 MB"}
+    return {"validate": "", "status": "", "health": twice, "plan": "", "deploy": twice or "300 MB", "check": twice}
 
 
 def timed(verbs: Sequence[Verb], release: str, runs: int, say: Callable[[str], None]) -> Report:
     """Time commands in turns, after each has run once.
 
     Raises:
-        Failed: one fails.
+        BenchmarkFailed: one fails.
     """
     say("each once, to warm up and to count remote commands")
     for one in verbs:

@@ -1,4 +1,4 @@
-"""Whether the NVIDIA driver is there for a rig's cards, and for nobody else: the decisions of checks N01 to N04."""
+"""Whether the NVIDIA driver is there for a rig's cards, and for nobody else: checks N01 to N04."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rigwright.declaration.catalog import Card
+from checks import Drift
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.nvidia.cards.enumeration import numbered
+from rigwright.nvidia.cards.holders import UNEXPLAINED_MIB
 from rigwright.nvidia.cards.smi import App, Gpu
-from rigwright.nvidia.difference import Difference
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.
 MEMORY_SHARE = 0.97
-# MiB of a card in nobody's compute processes. Measured with driver 580.159.04 on an H200: 0 while idle, 9 beside one
-# process of 1542. An X server without a desktop has some 4 (https://github.com/ollama/ollama/issues/5240), one program
-# of a desktop more than 300 (https://github.com/ollama/ollama/issues/15179).
-UNEXPLAINED_MIB = 256
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LIBRARY = re.compile(r"/libcuda\.so\.([0-9]+(?:\.[0-9]+)+)\Z")
 LOG = "see `journalctl -k -b -g NVRM`"
@@ -34,12 +31,7 @@ class Holder:
     """Its control group's path."""
 
 
-def numbered(rig: Rig, facts: HostFacts) -> list[tuple[int, Card, str]]:
-    """(number, declared card, address) of each declared card that is on the bus."""
-    return [(number, card, facts.pci_cards[number][0]) for number, card in enumerate(rig.cards[: len(facts.pci_cards)])]
-
-
-def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Difference]:
+def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Drift]:
     """N01: each declared card answers as the one that it is declared as.
 
     Instances get their cards by number, so each must be the same one in the inventory, on the bus and to CUDA.
@@ -48,7 +40,7 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
     away = len(rig.cards) - len(facts.pci_cards)
     if away > 0:
         found.append(
-            Difference(
+            Drift(
                 f"{len(rig.cards)} cards on the PCI bus",
                 str(len(facts.pci_cards)),
                 "reboot; if it stays missing, check its power cables and reseat it",
@@ -58,7 +50,7 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
     for number, card, address in numbered(rig, facts):
         if address not in seen:
             found.append(
-                Difference(
+                Drift(
                     f"card {number} at {address} to answer",
                     f"nvidia-smi lists {', '.join(sorted(seen))}",
                     f"{LOG}, then reboot; `lspci -k -s {address}` shows which driver holds it",
@@ -77,14 +69,14 @@ def answering(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[Differenc
             (enough, f"at least {least} MiB", total, f"{declare}, or check whether ECC uses the memory"),
         )
         found += [
-            Difference(f"card {number} at {address} with {expected}", there, next_step)
-            for holds, expected, there, next_step in rows
+            Drift(f"card {number} at {address} with {expected}", there, cure)
+            for holds, expected, there, cure in rows
             if not holds
         ]
     return found
 
 
-def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[Difference]:
+def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> list[Drift]:
     """N02: one version of the driver, and one that is new enough.
 
     Args:
@@ -94,12 +86,12 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
         minimum: The oldest branch that will do.
     """
     if not module:
-        return [Difference("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
+        return [Drift("a loaded kernel module `nvidia`", "none", "install the driver, or reboot into it")]
     found = []
     distinct = list(dict.fromkeys(libraries))
     if len(distinct) != 1:
         found.append(
-            Difference(
+            Drift(
                 "one libcuda.so.1 in the loader's cache",
                 ", ".join(distinct) or "none",
                 "remove all others from /etc/ld.so.conf.d and run `ldconfig`"
@@ -112,23 +104,23 @@ def versions(module: str, libraries: Sequence[str], smi: str, minimum: int) -> l
         library = matched[1] if matched else f"a file without a version, {distinct[0]}"
         if library != module:
             found.append(
-                Difference(
+                Drift(
                     f"libcuda.so.1 of the loaded module's version {module}",
                     library,
                     "reboot if the driver was upgraded; otherwise find out what put the library there",
                 )
             )
     if smi != module:
-        found.append(Difference(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
+        found.append(Drift(f"nvidia-smi to report {module}", smi, "reboot if the driver was upgraded"))
     branch = re.match(r"[0-9]+", module)
     if not branch or int(branch[0]) < minimum:
-        found.append(Difference(f"branch {minimum} or later", module, "install a newer driver"))
+        found.append(Drift(f"branch {minimum} or later", module, "install a newer driver"))
     return found
 
 
 def devices(
     rig: Rig, facts: HostFacts, there: Collection[str], minors: Mapping[str, str], nouveau: bool
-) -> list[Difference]:
+) -> list[Drift]:
     """N03: what programs reach the cards through is there, and nouveau is not.
 
     Args:
@@ -139,16 +131,14 @@ def devices(
         nouveau: Whether that is loaded.
     """
     found = [
-        Difference(
-            f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot"
-        )
+        Drift(f"the device {path}", "none", "run `nvidia-modprobe -u -c 0`, and find out why nothing does so at boot")
         for path in CONTROL_FILES
         if path not in there
     ]
     for number, _, address in numbered(rig, facts):
         if address not in minors:
             found.append(
-                Difference(
+                Drift(
                     f"the driver nvidia on card {number} at {address}",
                     "another driver, or none",
                     f"`lspci -k -s {address}` shows which driver holds it",
@@ -156,7 +146,7 @@ def devices(
             )
         elif f"/dev/nvidia{minors[address]}" not in there:
             found.append(
-                Difference(
+                Drift(
                     f"the device /dev/nvidia{minors[address]} of card {number} at {address}",
                     "none",
                     f"run `nvidia-modprobe -c {minors[address]}`, and find out why nothing does so at boot",
@@ -164,7 +154,7 @@ def devices(
             )
     if nouveau:
         found.append(
-            Difference(
+            Drift(
                 "no kernel module nouveau",
                 "it is loaded",
                 "blacklist it in /etc/modprobe.d, run `update-initramfs -u` and reboot",
@@ -175,7 +165,7 @@ def devices(
 
 def holders(
     rig: Rig, facts: HostFacts, gpus: Sequence[Gpu], apps: Sequence[App], processes: Mapping[int, Holder]
-) -> list[Difference]:
+) -> list[Drift]:
     """N04: the declared cards are the rig's own, and those that are lent are not.
 
     What a card has in use beside compute processes is judged only where nvidia-smi knows how much each of them has.
@@ -201,7 +191,7 @@ def holders(
             size = "an unknown amount" if app.used_mib is None else f"{app.used_mib} MiB"
             where = f"card {number} at {address}"
             found.append(
-                Difference(
+                Drift(
                     f"nothing of this rig on {where}, which is lent" if lent else f"only this rig on {where}",
                     f"pid {app.pid} ({holder.name or 'out of sight'}) with {size}"
                     f"{f' in {holder.cgroup}' if holder.cgroup else ''}",
@@ -217,16 +207,10 @@ def holders(
         rest = total - sum(size for size in sizes if size is not None)
         if rest > UNEXPLAINED_MIB:
             found.append(
-                Difference(
+                Drift(
                     f"at most {UNEXPLAINED_MIB} MiB of card {number} at {address} in use outside compute processes",
                     f"{rest} MiB",
                     "run `nvidia-smi`: processes of type G belong to a desktop, which should use another card",
                 )
             )
     return found
-
-
-def declared(rig: Rig, facts: HostFacts, gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
-    """The declared cards that answer, with their numbers; N01 says which do not."""
-    seen = {gpu.address: gpu for gpu in gpus}
-    return [(number, seen[address]) for number, _, address in numbered(rig, facts) if address in seen]

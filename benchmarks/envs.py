@@ -19,8 +19,9 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench.converge import own_lab
-from bench.rows import Row
+from benchmarks import BenchmarkFailed
+from benchmarks.converge import own_lab
+from benchmarks.rows import Row
 from checks.looking import boxes
 from checks.survey.carry import COMMAND, answers, asked, program
 from checks.survey.section import Scene
@@ -53,10 +54,6 @@ NICE = 5
 MADE = f"{ENGINES}/.making-* {ENGINES}/bench-* {MODELS}/* /var/lib/rigwright/weights/*"
 FORGET = f"rm -rf {MADE} {AWAY}.*"
 SET_ASIDE = f'into=$(mktemp -d {AWAY}.XXXXXX); for one in {MADE}; do if [ -e "$one" ]; then mv "$one" "$into"; fi; done'
-
-
-class NotMeasured(Exception):
-    """A deploy or a program failed; the text is its words."""
 
 
 @dataclass(frozen=True)
@@ -158,12 +155,12 @@ def measure(which: str, fleet: str, release: str, runs: int, say: Callable[[str]
         say: Is told what is under way.
 
     Raises:
-        NotMeasured: a deploy or a program failed, or there is no Python of the series that is locked for.
+        BenchmarkFailed: a deploy or a program failed, or there is no Python of the series that is locked for.
         lab.machine.Unsupported: this machine cannot run a lab.
     """
     interpreter = conda.find()
     if not interpreter.wanted:
-        raise NotMeasured(f"{interpreter} is here alone: environments are locked for CPython {conda.WANTED}")
+        raise BenchmarkFailed(f"{interpreter} is here alone: environments are locked for CPython {conda.WANTED}")
     before = os.getloadavg()[0]
     with TemporaryDirectory(prefix="rigwright-bench-") as name, own_lab() as lab:
         lab.up([HostSpec(f"h{number}", release) for number in (1, 2)])
@@ -241,7 +238,7 @@ def _compared(inventory: Path) -> float:
     questions = asked(Scene(box.rig, box.desired()), (TREES,))
     answer = answers(root.run(box.target, COMMAND, program(questions)).out)[TREES.name]
     if "told" not in answer:
-        raise NotMeasured(f"what is installed was not looked at: {answer}")
+        raise BenchmarkFailed(f"what is installed was not looked at: {answer}")
     return float(str(answer["took"]))
 
 
@@ -274,11 +271,11 @@ def deploy(inventory: Path) -> float:
     """Run one to its end; returns the seconds.
 
     Raises:
-        NotMeasured: it fails.
+        BenchmarkFailed: it fails.
     """
     began = time.perf_counter()
     command = [sys.executable, "-m", "cli", "deploy", str(inventory)]
     done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        raise NotMeasured((done.stdout + done.stderr)[-3000:])
+        raise BenchmarkFailed((done.stdout + done.stderr)[-3000:])
     return time.perf_counter() - began

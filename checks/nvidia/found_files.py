@@ -1,4 +1,4 @@
-"""Whether a managed driver's configuration files are as deployed: the decision of check N28."""
+"""Whether a managed driver's configuration files are as deployed: check N28."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from checks import Drift
 from rigwright.declaration.rig import Rig
 from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.cards.live import units
-from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.files import paths
 
 OWNER = "root:root"
@@ -37,7 +37,7 @@ class Found:
     """Unit -> whether it starts at boot, in systemd's words."""
 
 
-def as_rendered(rig: Rig, files: Sequence[Setting], found: Found) -> list[Difference]:
+def as_rendered(rig: Rig, files: Sequence[Setting], found: Found) -> list[Drift]:
     """N28: each of the driver's settings lies there as it is rendered, no other one does, and its units start at boot.
 
     Args:
@@ -55,13 +55,11 @@ def as_rendered(rig: Rig, files: Sequence[Setting], found: Found) -> list[Differ
             if not said and (there.mode, there.owner) != (one.mode, OWNER):
                 said = f"mode {there.mode} of {there.owner}"
         if said:
-            rows.append(Difference(f"{one.path} as deployed", said, STEP))
+            rows.append(Drift(f"{one.path} as deployed", said, STEP))
     declared = {one.path for one in files}
+    rows += [Drift(f"no {path}", "one", STEP) for path in paths(rig) if path in found.files and path not in declared]
     rows += [
-        Difference(f"no {path}", "one", STEP) for path in paths(rig) if path in found.files and path not in declared
-    ]
-    rows += [
-        Difference(f"{unit} to start at boot", state, STEP)
+        Drift(f"{unit} to start at boot", state, STEP)
         for unit in units(rig)
         if (state := found.enabled.get(unit, "nothing")) != "enabled"
     ]

@@ -1,17 +1,17 @@
-"""What cards are set to, beside what is declared: the decisions of checks N21 to N23."""
+"""What cards are set to, beside what is declared: checks N21 to N23."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from checks import Drift
 from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
-from rigwright.nvidia.cards.presence import numbered
+from rigwright.nvidia.cards.enumeration import numbered
+from rigwright.nvidia.cards.live import has_limit
 from rigwright.nvidia.cards.reports import BAR1
 from rigwright.nvidia.cards.smi import Gpu, number
-from rigwright.nvidia.difference import Difference
 
-POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
 # MHz between two clocks that a card can have; a limit goes to the nearest (nvidia-smi -q, supported clocks of an H200)
 CLOCK_STEP = 15
 # MiB of the window into a card's memory without resizable BAR, which cards up to Turing do not have
@@ -19,12 +19,7 @@ SMALL_BAR = 256
 RESIZABLE_FROM = (8, 0)
 
 
-def has_limit(gpu: Gpu | None, watts: int) -> bool:
-    """Whether a card answers and has a power limit, W."""
-    return gpu is not None and gpu.limit_w is not None and abs(gpu.limit_w - watts) <= POWER_TOLERANCE
-
-
-def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Difference]:
+def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Drift]:
     """N21: each card's power limit is the declared one.
 
     Args:
@@ -38,7 +33,7 @@ def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differenc
             continue
         there = gpus[address].limit_w
         found.append(
-            Difference(
+            Drift(
                 f"a power limit of {wanted} W on card {index} at {address}",
                 "none" if there is None else f"{there:g} W",
                 "`systemctl restart rigwright-power`: a reset or another program changed it; if that does not help, "
@@ -48,7 +43,7 @@ def power(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differenc
     return found
 
 
-def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Difference]:
+def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Drift]:
     """N22: no card is clocked higher than declared.
 
     Which clocks a card is held to cannot be asked, and the lower one is no promise
@@ -58,7 +53,7 @@ def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differen
         return []
     highest = rig.driver.clocks_mhz[1]
     return [
-        Difference(
+        Drift(
             f"at most {highest} MHz on card {index} at {address}",
             f"{gpus[address].clock_mhz:g} MHz",
             "`systemctl restart rigwright-power`: a reset or another program changed it",
@@ -68,7 +63,7 @@ def clocks(rig: Rig, facts: HostFacts, gpus: Mapping[str, Gpu]) -> list[Differen
     ]
 
 
-def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Difference]:
+def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]]) -> list[Drift]:
     """N23: Resizable BAR is enabled on each card that supports it."""
     found = []
     for index, card, address in numbered(rig, facts):
@@ -78,7 +73,7 @@ def windows(rig: Rig, facts: HostFacts, memory: Mapping[str, Mapping[str, str]])
         wanted, what = (card.vram_mib, "Resizable BAR enabled, with BAR1") if resizable else (SMALL_BAR, "BAR1")
         if there is not None and there < wanted:
             found.append(
-                Difference(
+                Drift(
                     f"{what} of at least {wanted} MiB on card {index} at {address}",
                     said,
                     "enable Above 4G Decoding and Resizable BAR in the firmware, whose updates disable them; an RTX "

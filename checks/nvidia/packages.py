@@ -1,12 +1,12 @@
-"""Whether the driver's packages are of one piece and stay so: the decisions of checks N13 to N19."""
+"""Whether the driver's packages are of one piece and stay so: checks N13 to N19."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
+from checks import Drift
 from rigwright.host import channel
-from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.driver.state import State
 from rigwright.nvidia.packages.following import images
@@ -47,7 +47,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def one_piece(facts: DriverFacts) -> list[Difference]:
+def one_piece(facts: DriverFacts) -> list[Drift]:
     """N13: all packages are of one driver version, of one stack, and what their names say.
 
     A driver that no package has brought has none to judge.
@@ -60,7 +60,7 @@ def one_piece(facts: DriverFacts) -> list[Difference]:
     if len(versions) > 1:
         said = "; ".join(f"{version}: {listed(names)}" for version, names in sorted(versions.items()))
         found.append(
-            Difference("one driver version in all packages", said, "run `apt-get -s install -f`, then re-run deploy")
+            Drift("one driver version in all packages", said, "run `apt-get -s install -f`, then re-run deploy")
         )
     stacks: dict[bool, list[str]] = {}
     for one in ones:
@@ -68,7 +68,7 @@ def one_piece(facts: DriverFacts) -> list[Difference]:
             stacks.setdefault(bool(matched[1]), []).append(one.name)
     if len(stacks) > 1:
         found.append(
-            Difference(
+            Drift(
                 "packages of one kind, server or desktop",
                 f"{listed(stacks[True])} beside {listed(stacks[False])}",
                 "remove those that do not belong to the driver in use",
@@ -76,7 +76,7 @@ def one_piece(facts: DriverFacts) -> list[Difference]:
         )
     empty = [one for one in ones if (named := NAMED_BRANCH.fullmatch(one.name)) and not of_branch(one, named[1])]
     found += [
-        Difference(
+        Drift(
             f"a driver of the branch that {one.name} is named after",
             f"{one.driver}: it is a transitional package",
             f"`apt-get remove {one.name}`: the branch's own packages stay",
@@ -91,7 +91,7 @@ def of_branch(one: Package, branch: str) -> bool:
     return one.driver.startswith(f"{branch}.")
 
 
-def of_lock(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> list[Difference]:
+def of_lock(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> list[Drift]:
     """N14: what is installed is the locked driver.
 
     Args:
@@ -101,22 +101,22 @@ def of_lock(facts: DriverFacts, version: str, packages: Mapping[str, str]) -> li
     """
     library = facts.library
     if library is None:
-        return [Difference(f"the packages of driver {version}", "none", "re-run deploy")]
+        return [Drift(f"the packages of driver {version}", "none", "re-run deploy")]
     there = {one.name: one.version for one in facts.packages}
     other = {name: there[name] for name in there.keys() & packages.keys() if there[name] != packages[name]}
     found = []
     if library.driver != version:
         found.append(
-            Difference(f"the locked driver {version}", library.driver, "run `rigwright upgrade`, or lock what you want")
+            Drift(f"the locked driver {version}", library.driver, "run `rigwright upgrade`, or lock what you want")
         )
     elif other:
         said = listed(f"{name} {which}" for name, which in other.items())
         wanted = listed(f"{name} {packages[name]}" for name in other)
-        found.append(Difference(f"the locked {wanted}", said, MOVE))
+        found.append(Drift(f"the locked {wanted}", said, MOVE))
     return found
 
 
-def held(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Difference]:
+def held(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Drift]:
     """N15: nobody upgrades the driver but a deploy.
 
     Args:
@@ -128,14 +128,12 @@ def held(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Differe
     wanted = set(holds) & there
     found = []
     if loose := wanted - state.holds:
-        found.append(
-            Difference(f"a hold on {listed(loose)}", "none", "re-run deploy: the next upgrade would replace them")
-        )
+        found.append(Drift(f"a hold on {listed(loose)}", "none", "re-run deploy: the next upgrade would replace them"))
     if state.unattended:
         open_to = {name for name in wanted if not any(_matches(pattern, name) for pattern in state.blacklist)}
         if open_to:
             found.append(
-                Difference(
+                Drift(
                     f"unattended-upgrades to leave {listed(open_to)} alone",
                     "no matching blacklist entry",
                     "re-run deploy: unattended upgrades do not reboot",
@@ -152,7 +150,7 @@ def _matches(pattern: str, name: str) -> bool:
         return False
 
 
-def in_branch(state: State, facts: DriverFacts) -> list[Difference]:
+def in_branch(state: State, facts: DriverFacts) -> list[Drift]:
     """N16: what apt would install is of the branch that is there."""
     library = facts.library
     if library is None:
@@ -167,7 +165,7 @@ def in_branch(state: State, facts: DriverFacts) -> list[Difference]:
     if not away:
         return []
     return [
-        Difference(
+        Drift(
             f"apt to offer only branch {branch}",
             listed(away),
             "re-run deploy, which writes apt's preferences; see `apt-cache policy` for the archive",
@@ -175,7 +173,7 @@ def in_branch(state: State, facts: DriverFacts) -> list[Difference]:
     ]
 
 
-def archive(status: int, printed: str) -> tuple[str, list[Difference]]:
+def archive(status: int, printed: str) -> tuple[str, list[Drift]]:
     """N17: whether apt can verify NVIDIA's archive: why it cannot be told, if so, and what is wrong.
 
     Args:
@@ -186,7 +184,7 @@ def archive(status: int, printed: str) -> tuple[str, list[Difference]]:
     bad = [line for line in lines if SIGNATURE.search(line)]
     if bad:
         return "", [
-            Difference(
+            Drift(
                 "a signature by the locked key",
                 bad[0],
                 "check that the archive is the one for this system, and re-run deploy; nothing is installed from it",
@@ -198,14 +196,12 @@ def archive(status: int, printed: str) -> tuple[str, list[Difference]]:
     wrong = [line for line in lines if line.startswith(("E:", "W:"))]
     if wrong or status != 0:
         return "", [
-            Difference(
-                "apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "check its source file"
-            )
+            Drift("apt to read NVIDIA's archive", wrong[0] if wrong else f"status {status}", "check its source file")
         ]
     return "", []
 
 
-def reboot(state: State) -> list[Difference]:
+def reboot(state: State) -> list[Drift]:
     """N18: what was installed is what runs."""
     newest = state.newest.release
     step = "reboot when convenient"
@@ -213,14 +209,14 @@ def reboot(state: State) -> list[Difference]:
         step = f"do not reboot yet: kernel {newest}, which boots next, has no driver module; see N09 first"
     found = []
     if newest != state.running:
-        found.append(Difference(f"kernel {newest}, the newest that is installed", state.running, step))
+        found.append(Drift(f"kernel {newest}, the newest that is installed", state.running, step))
     if state.reboot:
         said = f"for {listed(state.reboot_for)}" if state.reboot_for else "one is pending"
-        found.append(Difference("no reboot to be pending", said, step))
+        found.append(Drift("no reboot to be pending", said, step))
     return found
 
 
-def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Difference]:
+def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Drift]:
     """N19: a kernel that is held for the driver's sake does not miss security updates for long.
 
     Since when one waits is not known on the host, so the age of the kernel that runs is taken for it (KERNEL_DAYS).
@@ -239,7 +235,7 @@ def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Dif
         name: version for name, version in reversed(state.security) if name in images(facts) and name in state.holds
     }
     found = [
-        Difference(
+        Drift(
             f"the security updates of {name}",
             f"{version} is available, and the running kernel was built {state.kernel_days} days ago",
             "upgrade the driver: kernel and modules go together"
@@ -251,7 +247,7 @@ def security(state: State, facts: DriverFacts, holds: Iterable[str]) -> list[Dif
     # a kernel of the operator's own making has none beside those that are there
     if not facts.kernel_packages:
         found.append(
-            Difference(
+            Drift(
                 "a metapackage for security updates",
                 f"none for {state.running}, which was built {state.kernel_days} days ago",
                 f"{later}: reinstall the metapackage linux-image-...",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 
 from bench.figures import Load, Request, percentile
-from bench.fronted import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
+from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, SOCKET, TLS
 
 WAYS = (SOCKET, PORT, PLAIN, TLS, LITELLM)
 OURS = (PLAIN, TLS)
@@ -18,7 +18,7 @@ JUDGED = 64
 
 
 def parse(said: str) -> Load:
-    """Read what bench/streams.py prints.
+    """Read what benchmarks/streams.py prints.
 
     Raises:
         ValueError: it is something else.

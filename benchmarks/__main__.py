@@ -1,0 +1,214 @@
+"""The command line of the benchmarks: `python -m benchmarks NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import click
+
+import benchmarks.converge
+import benchmarks.envs
+import benchmarks.gateway
+import benchmarks.start
+import benchmarks.weights
+from benchmarks import BenchmarkFailed
+from cli.bench_options import JSON, counts, say
+from cli.calling import Listed
+from cli.tables import show, size
+from cli.written import put
+from lab import images
+from lab.machine import Unsupported
+
+RELEASE = click.option(
+    "--release",
+    type=click.Choice(sorted(images.RELEASES)),
+    default="debian-12",
+    show_default=True,
+    help="Of the hosts.",
+)
+RUNS = click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Timed runs of each.")
+LAYER = click.option(
+    "--layer",
+    "layers",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    callback=lambda _, __, value: (value,) if value else (),
+    help="A compiled engine, as a host layer.",
+)
+
+GATEWAY = ("engine", "streams", "way", "requests", "tokens/s", "TTFT P50 ms", "TTFT P99 ms", "ITL P99 ms")
+BESIDE = ("P50 +", "P99 +", "from-to", "tokens/s \N{DIVISION SIGN}")
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """A benchmark that ends early ends with one line."""
+    try:
+        yield
+    except (BenchmarkFailed, Unsupported, RuntimeError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=Listed)
+def main() -> None:
+    """Measure Rigwright itself, beside other programs. Most need root; each prints figures and asserts none."""
+
+
+@main.command()
+@RELEASE
+@RUNS
+@LAYER
+@JSON
+def converge(release: str, runs: int, layers: tuple[str, ...], file: str | None) -> None:
+    """Time a deploy that changes nothing on throwaway hosts, beside ansible-core doing the same work.
+
+    Needs root and about seven minutes, and compiles llama.cpp when no earlier run has.
+    """
+    with errors():
+        report = benchmarks.converge.measure(release, layers, runs, say)
+    if file:
+        put(file, report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.run, str(row.hosts), f"{row.median:.2f}", f"{min(row.seconds):.2f}-{max(row.seconds):.2f}"),
+            *(str(row.sessions), f"{report.ratio(row):.1f} x"),
+        )
+        for row in report.rows
+    ]
+    show(("run", "hosts", "seconds", "from-to", "remote commands", "ansible takes"), rows)
+    versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
+    click.echo(
+        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; {versions}; "
+        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    )
+
+
+@main.command()
+@RELEASE
+@RUNS
+@click.option("--hosts", "numbers", callback=counts, default="1,8,20", show_default=True, help="Over how many of them.")
+@LAYER
+@JSON
+def start(release: str, runs: int, numbers: list[int], layers: tuple[str, ...], file: str | None) -> None:
+    """Time the verbs that are to be quick and all checks, and see what memory the controller takes.
+
+    Needs root and memory for the throwaway hosts, and compiles llama.cpp when no earlier run has.
+    """
+    with errors():
+        report = benchmarks.start.measure(release, layers, numbers, runs, say)
+    if file:
+        put(file, report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.verb, str(row.hosts or ""), f"{median(row.seconds):.2f}", f"{median(row.processor):.2f}", row.goal),
+            *(f"{median(row.hosts_processor):.2f}", str(row.sessions or ""), size(row.peak_bytes)),
+        )
+        for row in report.rows
+    ]
+    show(("verb", "hosts", "seconds", "processor s", "goal", "hosts' processor s", "remote commands", "memory"), rows)
+    click.echo(
+        f"{report.date}, {report.release}, {report.cpus} CPUs, medians of {runs}; "
+        f"load {report.load[0]:.1f} at the beginning, {report.load[1]:.1f} at the end"
+    )
+
+
+@main.command()
+@click.option("--mebibytes", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Of made data.")
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Timed runs of each.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/tmp",
+    show_default=True,
+    help="On the disk to measure on; six times the data have to fit.",
+)
+@JSON
+def weights(mebibytes: int, runs: int, folder: Path, file: str | None) -> None:
+    """Time weights: fetching beside curl and hf, verifying, looking at 100 GB unchanged, four boxes through one.
+
+    Needs root, nginx, curl and openssl, and about ten minutes; all of it runs on this machine.
+    """
+    with errors(), TemporaryDirectory(prefix="rigwright-bench-", dir=folder) as scratch:
+        report = benchmarks.weights.measure(Path(scratch), mebibytes, runs, say)
+    if file:
+        put(file, report.as_json())
+    rows: list[tuple[str, ...]] = [
+        (
+            *(row.what, f"{median(row.ours):.2f}", row.against, f"{median(row.theirs):.2f}" if row.theirs else ""),
+            *(f"{row.ratio:.2f}" if row.ratio is not None else "", row.goal),
+        )
+        for row in report.rows
+    ]
+    show(("what", "seconds", "beside", "seconds", "ratio", "goal"), rows)
+    click.echo(f"four boxes drew {report.uplink:.3f} of the model's bytes from the hub; goal: at most 1.05")
+    click.echo(f"{report.date}, {report.cpus} CPUs, {report.data_bytes / 1e9:.1f} GB, medians of up to {runs} runs")
+
+
+@main.command()
+@click.option("--which", type=click.Choice(["vllm", "small"]), default="vllm", show_default=True, help="That is timed.")
+@click.option(
+    "--fleet", type=click.Choice(["vllm", "small"]), default="small", show_default=True, help="Of four boxes."
+)
+@RELEASE
+@click.option("--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="How often it is made.")
+@JSON
+def envs(which: str, fleet: str, release: str, runs: int, file: str | None) -> None:
+    """Time environments on throwaway hosts: made beside uv, unchanged beside a host that has none, shared by four.
+
+    Needs root, a CPython 3.10 and, for vLLM's, 25 GB of disk and about a quarter of an hour; for it in a fleet, 60 GB.
+    """
+    with errors():
+        report = benchmarks.envs.measure(which, fleet, release, runs, say)
+    if file:
+        put(file, report.as_json())
+    show(("what", "seconds", "beside", "seconds", "ratio", "more", "goal"), report.table)
+    click.echo(report.fleet)
+    click.echo(report.about)
+
+
+@main.command()
+@RELEASE
+@click.option("--rounds", type=click.IntRange(1, 50), default=3, show_default=True, help="Rounds of each path.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
+@click.option("--streams", callback=counts, default="1,16,64", show_default=True, help="Concurrent requests.")
+@click.option("--crowd", type=click.IntRange(1, 1000), default=400, show_default=True, help="Streams, for memory.")
+@click.option(
+    "--litellm/--no-litellm", "with_litellm", default=True, show_default=True, help="Whether it is beside us."
+)
+@LAYER
+@JSON
+def gateway(
+    release: str,
+    rounds: int,
+    seconds: float,
+    streams: list[int],
+    crowd: int,
+    with_litellm: bool,
+    layers: tuple[str, ...],
+    file: str | None,
+) -> None:
+    """Time an instance through a gateway, beside its own port and LiteLLM's proxy, on a throwaway host.
+
+    Five ways, each from a client on the host's own loopback interface: the instance's `socket`; its `port`, which is
+    what clients have without a gateway; the `gateway`; the gateway with TLS and a key; `LiteLLM`, one worker, in front
+    of the port. `paced` is a stand-in for an engine, which streams at a fixed pace and leaves the cores to what is
+    measured; `real` is llama.cpp. Clients keep their connections, but for the rows `new connections`, with one for each
+    answer. Streams come one after the other, in the rows `at once` all at the same moment. `+` and `÷` are beside the
+    port. Needs root and some ten minutes. LiteLLM's packages (0.7 GB) go to an environment of their own, from
+    locks/litellm.txt.
+    """
+    effort = benchmarks.gateway.Effort(rounds, seconds, tuple(streams), crowd)
+    with errors():
+        report = benchmarks.gateway.measure(release, layers, effort, with_litellm, say)
+    if file:
+        put(file, report.as_json())
+    show((*GATEWAY, *BESIDE), report.table())
+    for line in (*report.goals(), report.about):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")
