@@ -97,6 +97,23 @@ def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) ->
         bystander.wait()
 
 
+@pytest.mark.all_only
+def test_two_checkouts_have_a_lab_of_one_name_each(own_lab: Lab) -> None:
+    other = Lab(NAME, Path("/srv/other"))
+    try:
+        (mine,) = own_lab.up([HostSpec("h1")])
+        (theirs,) = other.up([HostSpec("h1")])
+        assert mine.address != theirs.address
+        mine.run("touch /root/mine")
+        assert theirs.run("ls /root") == ""
+        own_lab.down()
+        assert traces(own_lab) == []
+        assert theirs.answers()
+    finally:
+        other.down()
+    assert traces(other) == []
+
+
 def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
     def lab(*words: str) -> str:
         command = [sys.executable, "-m", "cli", "lab", "--name", NAME, *words]
