@@ -50,7 +50,12 @@ STAGES = {
         ([["ruff", "check", "."]], [["ruff", "format", "--check", "."]], [["shellcheck", "rig", ".ci/run"]]),
     ),
     "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
-    "unit": Stage("decisions, and programs beside servers of their own", "7 min", "nothing", folder="tests/unit"),
+    "unit": Stage(
+        "decisions: each file of tests/unit that takes at most 2 s", "2.5 min", "nothing", folder="tests/unit"
+    ),
+    "programs": Stage(
+        "the other files of tests/unit: programs, servers and whole commands", "4 min", "nothing", folder="tests/unit"
+    ),
     "hosts": Stage(
         "throwaway hosts: of each noun one proof from end to end; of faults, drifts and cuts a few",
         "13 min; 5 more where no engine is kept",
@@ -116,7 +121,7 @@ _ROWS = "\n".join(
     for text, lead in ((what, f"{name:5}  "), (f"{long}; needs {needs}", " " * 7))
     for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 7)  # the help indents them by two
 )
-HELP = f"""Run the project's own tests: lint, types, unit and hosts, or the stages that are named.
+HELP = f"""Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named.
 
 `test all` is everything but the proofs, {_PROOFS}, which are asked for by name; `test all unit` is all of
 one stage. Times are on two cores, with base images and engines in {CACHE}.
@@ -167,7 +172,7 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 @click.option("--release", type=Word(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
-    """Run the project's own tests: lint, types, unit and hosts, or the stages that are named."""
+    """Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named."""
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()
@@ -208,7 +213,7 @@ def measured(name: str, whole: bool, given: list[str], folder: Path) -> tuple[di
     """Run a stage; returns what that took which passed, as Record.with_measured takes it, and whether it failed."""
     stage, failed, took = EVERY[name], False, dict[str, tuple[float, bool]]()
     layers = STATE / f"layers-{os.getpid()}"
-    for commands in [shares(stage, whole, folder, layers)] if stage.folder else stage.commands:
+    for commands in [shares(name, whole, folder, layers)] if stage.folder else stage.commands:
         started = time.monotonic()
         try:
             failed = _run([[*command, *given] for command in commands])
@@ -227,11 +232,12 @@ def measured(name: str, whole: bool, given: list[str], folder: Path) -> tuple[di
     return took, failed
 
 
-def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
+def shares(name: str, whole: bool, folder: Path, layers: Path) -> Commands:
     """The processes of a stage, which share out its tests, and what its hosts boot from."""
-    options = {"tests/unit": ["-q"], "tests/hosts": ["-v", f"--layers={layers}"]}.get(stage.folder, ["-v"])
+    stage = STAGES[name]
+    options = ["-v", f"--layers={layers}"] if name == "hosts" else ["-q", f"--stage={name}"]
     options += [] if whole else ["--quick"]
-    number_of = durations.processes(Path(stage.folder).name)
+    number_of = durations.processes(name)
     return [
         [
             "pytest",
@@ -248,8 +254,8 @@ def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
 
 def _say_budgets(record: Record) -> None:
     for what, budget in durations.BUDGETS.items():
-        total = record.total(what == "all")
-        click.echo(f"==> {what}: {total / 60:.1f} of {budget // 60} min by recorded durations")
+        total = record.budgeted(what)
+        click.echo(f"==> {what}: {total / 60:.1f} of {budget / 60:g} min by recorded durations")
     if (added := record.added()) > durations.MAY_ADD:
         click.echo(
             f"==> `rigwright test` takes {added:.0f} s more than before; a change may add {durations.MAY_ADD} s:"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import durations
-from cli.durations import Record, Took, group, share
+from cli.durations import IN_ALL, Record, Took, group, share
 
 SECONDS = st.floats(0, 1000, allow_nan=False)
 
@@ -88,6 +88,22 @@ def test_what_was_measured_takes_the_place_of_what_was_there() -> None:
     assert "more.py" not in old.with_measured("hosts", {"a.py": (2, False)}, whole=True).stages["hosts"]
 
 
+def test_a_file_of_unit_tests_is_in_the_stage_of_what_it_takes_now() -> None:
+    fast, slow = "tests/unit/test_fast.py", "tests/unit/test_slow.py"
+    old = {fast: Took(1, 1, False), slow: Took(9, 9, False), slow + IN_ALL: Took(0.5, 0.5, True)}
+    record = Record({"unit": old, "programs": {"fixture made": Took(5, 5, False)}}).with_programs_apart()
+    assert set(record.stages["unit"]) == {fast}
+    assert set(record.stages["programs"]) == {slow, slow + IN_ALL, "fixture made"}
+    assert record.programs == {slow}
+    now = record.with_measured("programs", {slow: (1.5, False)}, whole=False)
+    assert set(now.stages["unit"]) == {fast, slow, slow + IN_ALL}
+    assert now.stages["unit"][slow] == Took(1.5, 9, False)
+    assert now.with_measured("unit", {fast: (3.0, False), slow: (1.5, False)}, whole=False).programs == {fast}
+    # however long it takes, what `all` alone runs does not count
+    only = {fast + IN_ALL: Took(90, 90, True), fast: Took(1, 1, False)}
+    assert Record({"unit": only}).with_programs_apart().programs == set()
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_where_something_failed_what_was_not_measured_is_kept(whole: bool) -> None:
     old = Record({"hosts": {"a.py": Took(1, 0, False), "red.py": Took(9, 8, False), "more.py": Took(5, 5, True)}})
@@ -141,6 +157,8 @@ def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.Monk
         "  b.py: 85.0 s before, 90.0 s now",
     ]
     assert record.added() == 120 - 85
+    monkeypatch.setattr(durations, "BUDGETS", {"unit": 100})
+    assert record.over_budget()[0] == "`rigwright test unit` takes 120 s, and may take 100 s"
     whole = Record({"unit": {**record.stages["unit"], "d.py": Took(999, 500, True)}})
     assert whole.added() == 120 - 85
 
