@@ -24,7 +24,7 @@ from tests.unit.request_bodies import passed_examples, refused_examples, refused
 
 FOLDER = "/var/lib/door"
 PORT = 18020
-WORLDS = 5
+WORLDS = 4
 """Cases that run at the same time: nearly all of them wait for a limit of nginx's most of the time."""
 LOCKED_IN = (
     *(

@@ -188,12 +188,12 @@ def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeyp
             for word in command:
                 if word.startswith("--measure="):
                     name = f"{command[-1]}/test_a.py::test{len(asked)}"
-                    Path(word.partition("=")[2]).write_text(json.dumps({name: (30.0, False)}))
+                    Path(word.partition("=")[2]).write_text(json.dumps({name: (1.5, False)}))
         return asked[-1] == "tests/unit"
 
     monkeypatch.setattr(test, "_run", ran)
     file = tmp_path / "durations.json"
-    old = Record({"unit": {"tests/unit/test_red.py": Took(5, 5, False)}})
+    old = Record({"unit": {"tests/unit/test_red.py": Took(1, 1, False)}})
     old.save(file)
     monkeypatch.setattr(Record.load.__func__, "__defaults__", (file,))  # type: ignore[attr-defined]
     monkeypatch.setattr(Record.save, "__defaults__", (file,))
@@ -206,6 +206,9 @@ def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeyp
     asked.clear()
     assert CliRunner().invoke(test.test, ["unit", "hosts"]).exit_code == 1
     assert asked == ["tests/unit"]
+    asked.clear()
+    assert CliRunner().invoke(test.test, ["all", "unit", "hosts"]).exit_code == 1
+    assert asked == ["tests/unit", "tests/hosts"]
 
 
 MIXED = """

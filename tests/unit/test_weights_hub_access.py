@@ -48,7 +48,7 @@ def has(path: Path) -> bool:
     return b"verysecret" in path.read_bytes()
 
 
-@pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
+@pytest.mark.parametrize("client", [pytest.param(True, marks=pytest.mark.all_only), False], ids=["client", "plain"])
 @pytest.mark.parametrize(
     ("how", "token", "text"),
     [

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import queue
-import subprocess
+import os
 import sys
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 from door import answering, harmful, hostile, leaving, limiting, messages, taken, talking, uploading
 from door.world import Case, World, until
 
+RESULTS = "results.json"
+# those that wait longest first
 CASES: dict[str, Case] = {
     name: case
-    for module in (answering, limiting, leaving, talking, hostile, harmful, messages, taken, uploading)
+    for module in (uploading, hostile, answering, limiting, leaving, talking, harmful, messages, taken)
     for name, case in vars(module).items()
     if inspect.iscoroutinefunction(case) and case.__module__ == module.__name__ and name[:1] != "_" and name != "idle"
 }
@@ -45,29 +46,36 @@ async def one(case: Case, folder: Path, port: int) -> str:
 
 
 def main() -> int:
-    folder, port, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    if folder.name.isdigit():
-        print(json.dumps(asyncio.run(one(CASES[names[0]], folder, port))))
-        return 0
+    folder, port, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] or list(CASES)
     worlds = sorted(folder.glob("[0-9]"))
-    free = queue.Queue[Path]()
+    # a byte a case: each process takes the next one
+    cases, given = os.pipe()
+    os.write(given, bytes(range(len(names))))
+    os.close(given)
+    processes = []
     for world in worlds:
-        free.put(world)
-
-    def run(name: str) -> str:
-        """A case in a process and a world that no other case has meanwhile."""
-        world = free.get()
-        try:
-            command = [sys.executable, "-B", "-m", "door", str(world), str(port + 10 * int(world.name)), name]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            return str(json.loads(done.stdout)) if not done.returncode else f"exit status {done.returncode}"
-        finally:
-            free.put(world)
-
-    names = names or list(CASES)
-    with ThreadPoolExecutor(len(worlds)) as pool:
-        print(json.dumps(dict(zip(names, pool.map(run, names), strict=True))))
+        pid = os.fork()
+        if not pid:
+            run_cases(world, port + 10 * int(world.name), names, cases)
+        processes.append(pid)
+    for pid in processes:
+        os.waitpid(pid, 0)
+    outcomes = dict.fromkeys(names, "its process has ended")
+    for world in worlds:
+        if (result := world / RESULTS).exists():
+            outcomes |= json.loads(result.read_text())
+    print(json.dumps(outcomes))
     return 0
+
+
+def run_cases(world: Path, port: int, names: list[str], cases: int) -> NoReturn:
+    """Run the cases of a process, one after the other, until none is left."""
+    outcomes = {}
+    while number := os.read(cases, 1):
+        name = names[number[0]]
+        outcomes[name] = asyncio.run(one(CASES[name], world, port))
+        (world / RESULTS).write_text(json.dumps(outcomes))
+    os._exit(0)
 
 
 sys.exit(main())
