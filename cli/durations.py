@@ -21,7 +21,7 @@ PROCESSES = {"hosts": 3, "programs": 3}
 OTHERS = 2
 # seconds, on two cores, with base images and engines in the cache
 BUDGETS = {"unit": 150, "test": 12 * 60, "all": 180 * 60}
-LONG_FILE = 2.0
+LONG_FILE = 3.0
 """Seconds over which a record has a file of unit tests in `programs`; what `all` alone runs does not count."""
 IN_ALL = " in all"
 """What the entry of a file of unit tests ends with that is of those which run in `rigwright test all` alone."""
