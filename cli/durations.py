@@ -16,8 +16,8 @@ from statistics import mean
 from rigwright.inventory import ROOT
 
 FILE = ROOT / "tests" / "durations.json"
-# That share out a stage's tests on two cores: of hosts a third of the time goes by while both cores wait for a service
-PROCESSES = {"hosts": 3, "programs": 3}
+# That share out a stage's tests on two cores: both cores wait for a service, a limit or a pause much of the time
+PROCESSES = {"hosts": 4, "programs": 3}
 OTHERS = 2
 # seconds, on two cores, with base images and engines in the cache
 BUDGETS = {"unit": 150, "test": 12 * 60, "all": 180 * 60}

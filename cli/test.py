@@ -54,11 +54,11 @@ STAGES = {
         "decisions: each file of tests/unit that takes at most 3 s", "2.5 min", "nothing", folder="tests/unit"
     ),
     "programs": Stage(
-        "the other files of tests/unit: programs, servers and whole commands", "4 min", "nothing", folder="tests/unit"
+        "the other files of tests/unit: programs, servers and whole commands", "3.5 min", "nothing", folder="tests/unit"
     ),
     "hosts": Stage(
         "throwaway hosts: one end-to-end test of each feature; some faults, drifts and cut-off deploys",
-        "6 min; 5 more to compile an engine",
+        "7 min; 5 more to compile an engine",
         "root",
         folder="tests/hosts",
     ),

@@ -137,7 +137,7 @@ def test_nothing_has_grown_at_the_first_recording() -> None:
     assert (first.added(), first.grown(whole=True)) == (0, [])
 
 
-@pytest.mark.parametrize(("stage", "longest", "waited"), [("bench", 110, 30), ("hosts", 100, 20)])
+@pytest.mark.parametrize(("stage", "longest", "waited"), [("bench", 110, 30), ("hosts", 100, 15)])
 def test_a_total_is_that_of_the_longest_process_and_a_share_of_what_all_wait_for(
     stage: str, longest: int, waited: int
 ) -> None:
