@@ -127,16 +127,6 @@ def test_a_record_is_of_what_there_is_now() -> None:
     }
 
 
-def test_tests_of_a_file_are_named_together() -> None:
-    rows = {f"tests/a.py::test_{n}": Took(10.0 + n, 10.0, False) for n in range(4)} | took(b=5)
-    assert Record({"hosts": rows}).grown(whole=False) == ["tests/a.py: 40.0 s before, 46.0 s now"]
-
-
-def test_nothing_has_grown_at_the_first_recording() -> None:
-    first = Record({}).with_measured("hosts", {"a.py": (2, False)}, whole=False)
-    assert (first.added(), first.grown(whole=True)) == (0, [])
-
-
 @pytest.mark.parametrize(("stage", "longest", "waited"), [("bench", 110, 30), ("hosts", 100, 15)])
 def test_a_total_is_that_of_the_longest_process_and_a_share_of_what_all_wait_for(
     stage: str, longest: int, waited: int
@@ -175,9 +165,3 @@ def test_the_five_files_that_grew_most_are_named_and_what_all_alone_runs_only_wh
     assert record.over_budget() == []
     monkeypatch.setattr(durations, "BUDGETS", {"test": quick - 1, "all": whole})
     assert not [line for line in record.over_budget() if "only.py" in line]
-
-
-def test_what_tests_share_does_not_count_as_a_usual_test() -> None:
-    record = took(a=30, b=20, c=10) | dict.fromkeys(("fixture x", "fixture y", "fixture z"), Took(900, 900, False))
-    items = [(group(name), name) for name in [*took(a=0, b=0, c=0), "tests/new.py::test"]]
-    assert share(items, record)[0] == {"tests/a.py::test", "tests/c.py::test"}
