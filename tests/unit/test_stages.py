@@ -161,6 +161,7 @@ def test_what_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkey
         {"a.py::test": (30.0, False), "fixture first_run": (60.0, False), "fixture home": (9.0, True)},
         {"b.py::test": (40.0, True), "fixture first_run": (2.5, False), "fixture home": (1.0, False)},
         {"fixture home": (2.0, True)},
+        {},
     )
 
     def ran(commands: list[list[str]]) -> bool:
