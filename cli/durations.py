@@ -16,11 +16,13 @@ from statistics import mean
 from rigwright.inventory import ROOT
 
 FILE = ROOT / "tests" / "durations.json"
-# That share out a stage's tests on two cores: of hosts a third of the time goes by while both cores wait for a service
-PROCESSES = {"hosts": 3}
+# That share out a stage's tests on two cores: both cores wait for a service, a limit or a pause much of the time
+PROCESSES = {"hosts": 4, "programs": 3}
 OTHERS = 2
 # seconds, on two cores, with base images and engines in the cache
-BUDGETS = {"test": 20 * 60, "all": 180 * 60}
+BUDGETS = {"unit": 150, "test": 12 * 60, "all": 180 * 60}
+LONG_FILE = 3.0
+"""Seconds over which a record has a file of unit tests in `programs`; what `all` alone runs does not count."""
 IN_ALL = " in all"
 """What the entry of a file of unit tests ends with that is of those which run in `rigwright test all` alone."""
 MAY_ADD = 60
@@ -81,7 +83,24 @@ class Record:
             name: Took(seconds, old[name].seconds if name in old else 0.0 if old else seconds, all_only)
             for name, (seconds, all_only) in measured.items()
         }
-        return Record({**self.stages, stage: {**kept, **new}})
+        return Record({**self.stages, stage: {**kept, **new}}).with_programs_apart()
+
+    def with_programs_apart(self) -> Record:
+        """The record with each file of unit tests in the stage of its duration: `unit`, or `programs` if it is long."""
+        both = {**self.stages.get("unit", {}), **self.stages.get("programs", {})}
+        if not both:
+            return self
+        long = {name for name, took in both.items() if is_test(name) and took.seconds > LONG_FILE and not took.all_only}
+        stages: dict[str, dict[str, Took]] = {"unit": {}, "programs": {}}
+        for name, took in both.items():
+            programs = name.removesuffix(IN_ALL) in long if is_test(name) else name in self.stages.get("programs", {})
+            stages["programs" if programs else "unit"][name] = took
+        return Record({**self.stages, **stages})
+
+    @property
+    def programs(self) -> set[str]:
+        """The files of unit tests that are the stage `programs`; all others are the stage `unit`."""
+        return {name.removesuffix(IN_ALL) for name in self.stages.get("programs", {}) if is_test(name)}
 
     def of(self, stage: str, there: Mapping[str, bool]) -> Record:
         """The record as far as it is of what there is now: a test that was never recorded counts as a usual one.
@@ -98,6 +117,10 @@ class Record:
     def total(self, whole: bool) -> float:
         """Seconds that `rigwright test` takes, or all of it: the longer one of each stage's processes."""
         return sum(self._stage(stage, whole) for stage in self.stages)
+
+    def budgeted(self, budget: str) -> float:
+        """Seconds that a budget is held against: of `rigwright test`, of all of it, or of one stage."""
+        return self._stage(budget, whole=False) if budget in self.stages else self.total(budget == "all")
 
     def _stage(self, stage: str, whole: bool) -> float:
         parts = {name: took for name, took in self.stages[stage].items() if whole or not took.all_only}
@@ -130,10 +153,12 @@ class Record:
         """What is wrong with it: a line for each budget that is exceeded, and the files that grew most."""
         said = []
         for what, budget in BUDGETS.items():
-            total = self.total(whole := what == "all")
+            total = self.budgeted(what)
             if total > budget:
-                said.append(f"`rigwright test{' all' if whole else ''}` takes {total:.0f} s, and may take {budget} s")
-                said += [f"  {line}" for line in self.grown(whole)]
+                command = "rigwright test" + ("" if what == "test" else f" {what}")
+                said.append(f"`{command}` takes {total:.0f} s, and may take {budget} s")
+                of = Record({what: self.stages[what]}) if what in self.stages else self
+                said += [f"  {line}" for line in of.grown(what == "all")]
         return said
 
 

@@ -13,6 +13,7 @@ from lab import images
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.machine import Unsupported
+from rigwright.inventory import ROOT
 from rigwright.types import PciId
 
 
@@ -91,14 +92,14 @@ def diff(lab: Lab, host: str) -> None:
 
 
 @lab.command()
-@click.option("--all", "every", is_flag=True, help="All labs on this machine.")
+@click.option("--all", "every", is_flag=True, help="All labs on this machine, also those of other checkouts.")
 @click.pass_obj
 def down(lab: Lab, every: bool) -> None:
     """End the hosts and remove every trace, also of a lab that crashed."""
     for one in all_labs() if every else [lab]:
         names = [host.name for host in one.hosts]
         one.down()
-        click.echo(f"{one.name}: {', '.join(names) or 'nothing'} ended")
+        click.echo(f"{one.name}{_checkout(one)}: {', '.join(names) or 'nothing'} ended")
 
 
 @lab.command("list")
@@ -106,4 +107,8 @@ def list_() -> None:
     """Every lab of this machine and its hosts."""
     for one in all_labs():
         for host in one.hosts:
-            click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}")
+            click.echo(f"{one.name}  {host.name}  {host.spec.release}  {host.address}{_checkout(one)}")
+
+
+def _checkout(lab: Lab) -> str:
+    return "" if lab.checkout == ROOT else f" (of {lab.checkout or 'an older version'})"

@@ -55,15 +55,20 @@ STAGES = {
         ),
     ),
     "types": Stage("mypy, strict", "seconds", "nothing", ([["mypy"]],)),
-    "unit": Stage("decisions, and programs beside servers of their own", "7 min", "nothing", folder="tests/unit"),
+    "unit": Stage(
+        "decisions: each file of tests/unit that takes at most 3 s", "2.5 min", "nothing", folder="tests/unit"
+    ),
+    "programs": Stage(
+        "the other files of tests/unit: programs, servers and whole commands", "3.5 min", "nothing", folder="tests/unit"
+    ),
     "hosts": Stage(
-        "throwaway hosts: of each noun one proof from end to end; of faults, drifts and cuts a few",
-        "13 min; 5 more where no engine is kept",
+        "throwaway hosts: one end-to-end test of each feature; some faults, drifts and cut-off deploys",
+        "7 min; 5 more to compile an engine",
         "root",
         folder="tests/hosts",
     ),
     "bench": Stage(
-        "every benchmark once, small: that none rots, no figures",
+        "every benchmark once, small, without figures",
         "8 min",
         "root, debian-12",
         ([["pytest", "-v", "tests/bench"]],),
@@ -75,33 +80,33 @@ LONG = ["--timeout=7200", "-o", "faulthandler_timeout=9000"]
 # Asked for by name alone.
 PROOFS = {
     "gpu": Stage(
-        "a machine with a card, broken in every way that a check must notice",
+        "a machine with a card, broken in each way that a check must detect",
         "10 min",
         "a card, its driver and a CUDA toolkit; or --host",
         ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/gpu"]],),
     ),
     "dkms": Stage(
-        "Debian's own driver, really compiled, and a kernel that it does not compile for",
+        "Debian's own driver, compiled by DKMS, and a kernel that it does not support",
         "10 min",
         "root, 350 MB from Debian's archive",
         ([["pytest", "-v", "--no-header", *LONG, "tests/dkms"]],),
     ),
     "vllm": Stage(
-        "vLLM's locked closures: one in an environment of a throwaway host, imported; in each, command lines judged",
-        "10 min, and what 4 GB take to fetch",
+        "vLLM's locked packages: an environment on a throwaway host; command lines, judged by each locked version",
+        "10 min, and the download of 4 GB",
         "root, 18 GB of disk, a CPython 3.10, cc and nm",
         ([["pytest", "-s", "-v", "--no-header", *LONG, "tests/vllm"]],),
     ),
     "nvcc": Stage(
         "the locked CUDA toolkit with the newest C library: kernels, llama.cpp and FlashInfer in Debian testing",
-        "6 min, and what 800 MB take to fetch",
+        "6 min, and the download of 800 MB",
         "root, debootstrap, gcc, Debian's archive, 4 GB of disk",
         ([["pytest", "-v", "--no-header", *LONG, "tests/nvcc"]],),
     ),
 }
 ALL = Stage(
-    "all stages, with what they leave out: every other proof on hosts, compilations, both releases",
-    "some three hours",
+    "all stages, with all other tests on hosts, compilations, both releases",
+    "three hours",
     "root",
 )
 EVERY = {**STAGES, "all": ALL, **PROOFS}
@@ -121,7 +126,7 @@ _ROWS = "\n".join(
     for text, lead in ((what, f"{name:5}  "), (f"{long}; needs {needs}", " " * 7))
     for line in wrap(text, 78, initial_indent=lead, subsequent_indent=" " * 7)  # the help indents them by two
 )
-HELP = f"""Run the project's own tests: lint, types, unit and hosts, or the stages that are named.
+HELP = f"""Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named.
 
 `test all` is everything but the proofs, {_PROOFS}, which are asked for by name; `test all unit` is all of
 one stage. Times are on two cores, with base images and engines in {CACHE}.
@@ -172,7 +177,7 @@ its files, and has FlashInfer build one of its modules. It needs no card. Withou
 @click.option("--release", type=Word(sorted(images.RELEASES)), help="gpu: what the throwaway host runs.")
 @click.option("--leave-up", is_flag=True, help="gpu: leave the throwaway host up, as `rigwright bench` needs it.")
 def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) -> None:
-    """Run the project's own tests: lint, types, unit and hosts, or the stages that are named."""
+    """Run the project's own tests: lint, types, unit, programs and hosts, or the stages that are named."""
     given = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in options.items()
@@ -194,8 +199,8 @@ def test(stages: tuple[str, ...], record: bool, **options: str | bool | None) ->
         red = red or failed
         if record:
             durations.Record.load().with_measured(name, found, whole, failed).save()
-        elif red:
-            break
+        elif red and not whole:
+            break  # `all` goes on: one failure does not cost the results of the other stages
     if record:
         _say_budgets(Record.load())
     if red:
@@ -213,7 +218,7 @@ def measured(name: str, whole: bool, given: list[str], folder: Path) -> tuple[di
     """Run a stage; returns what that took which passed, as Record.with_measured takes it, and whether it failed."""
     stage, failed, took = EVERY[name], False, dict[str, tuple[float, bool]]()
     layers = STATE / f"layers-{os.getpid()}"
-    for commands in [shares(stage, whole, folder, layers)] if stage.folder else stage.commands:
+    for commands in [shares(name, whole, folder, layers)] if stage.folder else stage.commands:
         started = time.monotonic()
         try:
             failed = _run([[*command, *given] for command in commands])
@@ -232,11 +237,12 @@ def measured(name: str, whole: bool, given: list[str], folder: Path) -> tuple[di
     return took, failed
 
 
-def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
+def shares(name: str, whole: bool, folder: Path, layers: Path) -> Commands:
     """The processes of a stage, which share out its tests, and what its hosts boot from."""
-    options = {"tests/unit": ["-q"], "tests/hosts": ["-v", f"--layers={layers}"]}.get(stage.folder, ["-v"])
+    stage = STAGES[name]
+    options = ["-v", f"--layers={layers}"] if name == "hosts" else ["-q", f"--stage={name}"]
     options += [] if whole else ["--quick"]
-    number_of = durations.processes(Path(stage.folder).name)
+    number_of = durations.processes(name)
     return [
         [
             "pytest",
@@ -253,8 +259,8 @@ def shares(stage: Stage, whole: bool, folder: Path, layers: Path) -> Commands:
 
 def _say_budgets(record: Record) -> None:
     for what, budget in durations.BUDGETS.items():
-        total = record.total(what == "all")
-        click.echo(f"==> {what}: {total / 60:.1f} of {budget // 60} min by recorded durations")
+        total = record.budgeted(what)
+        click.echo(f"==> {what}: {total / 60:.1f} of {budget / 60:g} min by recorded durations")
     if (added := record.added()) > durations.MAY_ADD:
         click.echo(
             f"==> `rigwright test` takes {added:.0f} s more than before; a change may add {durations.MAY_ADD} s:"

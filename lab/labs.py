@@ -5,28 +5,40 @@ from __future__ import annotations
 import ipaddress
 import json
 import shutil
+from base64 import b32encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from lab import cgroups, images, machine, network, shelf
 from lab.hosts import Host, HostSpec
 from rigwright.file_lock import file_lock
+from rigwright.inventory import ROOT
 
 FIRST_HOST = 10  # the last octet of h1 is one more
 
 
 class Lab:
-    """A named set of hosts. Labs do not see each other: each has its bridge, subnet, key and folder."""
+    """A named set of hosts of one checkout. Labs do not see each other: each has its bridge, subnet, key and folder."""
 
-    def __init__(self, name: str = "lab") -> None:
-        """Name a lab, existing or not: 1 to 6 small letters and digits (kernel object names are made of it)."""
+    def __init__(self, name: str = "lab", checkout: Path | None = ROOT) -> None:
+        """Name a lab, existing or not.
+
+        Args:
+            name: 1 to 6 small letters and digits.
+            checkout: The folder that it belongs to: each checkout has a lab of each name. None: a lab from before
+                labs belonged to checkouts.
+        """
         if not (1 <= len(name) <= 6 and name.isascii() and name.isalnum() and name.islower()):
             raise ValueError(f"lab name {name!r}: 1 to 6 lowercase letters and digits, starting with a letter")
         self.name = name
-        self.bridge = f"rw{name}"
-        self.folder = machine.STATE / name
+        self.checkout = checkout
+        # names of interfaces have 15 characters, and a host's is this one, a dash and up to 6 of its own
+        digest = b32encode(sha256(f"{checkout}\0{name}".encode()).digest()).decode().lower()[:6]
+        self.bridge = f"rw{digest if checkout else name}"
+        self.folder = machine.STATE / (f"{name}-{digest}" if checkout else name)
         self.key = self.folder / "key"
 
     @property
@@ -127,7 +139,8 @@ class Lab:
         subnet = network.free_subnet()
         shutil.rmtree(self.folder, ignore_errors=True)  # what an interrupt has left
         self.folder.mkdir(parents=True)
-        (self.folder / "lab.json").write_text(json.dumps({"subnet": str(subnet)}))
+        record = {"subnet": str(subnet), "name": self.name, "checkout": str(self.checkout)}
+        (self.folder / "lab.json").write_text(json.dumps(record))
         network.sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"rigwright-{self.name}", "-f", str(self.key))
         network.up(self.bridge, subnet)
         shelf.start(self.shelf, self.gateway, self.cgroup, self.folder / "shelf.log")
@@ -155,5 +168,9 @@ def _taken_down(hosts: Sequence[Host]) -> Iterator[None]:
 
 
 def all_labs() -> list[Lab]:
-    """Every lab of this machine, running or left over."""
-    return [Lab(path.parent.name) for path in sorted(machine.STATE.glob("*/lab.json"))]
+    """Every lab of this machine, of each checkout, running or left over."""
+    labs = []
+    for path in sorted(machine.STATE.glob("*/lab.json")):
+        record = json.loads(path.read_text())
+        labs.append(Lab(record["name"], Path(record["checkout"])) if "name" in record else Lab(path.parent.name, None))
+    return labs

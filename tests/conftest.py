@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """What `rigwright test` gives."""
     parser.addoption("--quick", action="store_true", help="leave out what runs in `rigwright test all` alone")
     parser.addoption("--share", metavar="N/M", help="the Nth of M shares of the tests, by recorded durations")
+    parser.addoption("--stage", choices=["unit", "programs"], help="unit tests of this stage alone, by the same record")
     parser.addoption("--measure", type=Path, metavar="FILE", help="write how long each test took")
 
 
@@ -45,20 +46,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = selected(items, config.getoption("--quick"), config.getoption("--share"))
+    kept = selected(items, config.getoption("--quick"), config.getoption("--share"), config.getoption("--stage"))
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 
 
-def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[pytest.Item]:
+def selected(
+    items: list[pytest.Item], quick: bool, which: str | None, of_stage: str | None = None
+) -> list[pytest.Item]:
     """The tests that a process runs, in its order."""
     kept = [item for item in items if not (quick and all_only(item))]
-    if not which or not kept:
+    if not kept or not (which or of_stage):
         return kept
-    number, _, of = which.partition("/")
     if stage(kept[0]) == "unit":
-        mine = files_of(which, quick)
+        mine = files_of(which, quick, of_stage)
         return [item for item in kept if item.nodeid.partition("::")[0] in mine]
+    number, _, of = (which or "1/1").partition("/")
     record = Record.load().stages.get(stage(kept[0]), {})
     entries = share([(group(entry(item)), entry(item)) for item in kept], record, int(of))[int(number) - 1]
     # what tests share is made once: those that need a converged host come first in one process, last in the others
@@ -70,20 +73,24 @@ def selected(items: list[pytest.Item], quick: bool, which: str | None) -> list[p
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     # to import all unit tests takes a process as long as to run a thousand of them
-    which = config.getoption("--share")
-    if not which or collection_path.parent != ROOT / "tests/unit" or not collection_path.match("test_*.py"):
+    which, of_stage = config.getoption("--share"), config.getoption("--stage")
+    if not (which or of_stage):
         return None
-    return str(collection_path.relative_to(ROOT)) not in files_of(which, config.getoption("--quick")) or None
+    if collection_path.parent != ROOT / "tests/unit" or not collection_path.match("test_*.py"):
+        return None
+    return str(collection_path.relative_to(ROOT)) not in files_of(which, config.getoption("--quick"), of_stage) or None
 
 
 @cache
-def files_of(which: str, quick: bool) -> set[str]:
-    """The files of unit tests that a process runs, by recorded durations."""
-    number, _, of = which.partition("/")
-    record = Record.load().stages.get("unit", {})
+def files_of(which: str | None, quick: bool, of_stage: str | None) -> set[str]:
+    """The files of unit tests that a process runs, by recorded durations: of a stage's a share, or all."""
+    number, _, of = (which or "1/1").partition("/")
+    record = Record.load()
+    took = {**record.stages.get("unit", {}), **record.stages.get("programs", {})}
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/unit").glob("test_*.py"))
-    more = [] if quick else [file + IN_ALL for file in files if file + IN_ALL in record]
-    return share([(group(name), name) for name in (*files, *more)], record, int(of))[int(number) - 1]
+    files = [file for file in files if of_stage in (None, "programs" if file in record.programs else "unit")]
+    more = [] if quick else [file + IN_ALL for file in files if file + IN_ALL in took]
+    return share([(group(name), name) for name in (*files, *more)], took, int(of))[int(number) - 1]
 
 
 @pytest.hookimpl(trylast=True)

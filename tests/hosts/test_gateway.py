@@ -161,7 +161,6 @@ def test_no_worker_waits_for_a_client_whom_another_one_has(box: Box) -> None:
     assert [int(flags, 8) & os.O_NONBLOCK for flags in handed] == [os.O_NONBLOCK] * 2
 
 
-@on_both
 def test_a_controller_with_an_older_keys_file_gives_no_revoked_key_back(box: Box, tmp_path: Path) -> None:
     inventory, before = box.inventory(), started(box)
     alice = given(box, "alice")

@@ -24,6 +24,8 @@ from tests.unit.request_bodies import passed_examples, refused_examples, refused
 
 FOLDER = "/var/lib/door"
 PORT = 18020
+WORLDS = 4
+"""Cases that run at the same time: nearly all of them wait for a limit of nginx's most of the time."""
 LOCKED_IN = (
     *(
         "User=nobody",
@@ -48,17 +50,18 @@ CERTIFICATE = (
 )
 
 
-def door() -> conf.Door:
+def door(number: int = 0) -> conf.Door:
+    folder, port = f"{FOLDER}/{number}", PORT + 10 * number
     return conf.Door(
         listeners=(
-            conf.Listener("lan", (f"0.0.0.0:{PORT}",), keys=False),
-            conf.Listener("keyed", (f"127.0.0.1:{PORT + 1}", f"[::1]:{PORT + 1}")),
-            conf.Listener("tls", (f"127.0.0.1:{PORT + 2}",), keys=False, tls=True),
+            conf.Listener("lan", (f"0.0.0.0:{port}",), keys=False),
+            conf.Listener("keyed", (f"127.0.0.1:{port + 1}", f"[::1]:{port + 1}")),
+            conf.Listener("tls", (f"127.0.0.1:{port + 2}",), keys=False, tls=True),
         ),
-        folder=f"{FOLDER}/conf",
-        runtime=f"{FOLDER}/run",
-        router=f"{FOLDER}/router",
-        log=f"{FOLDER}/log",
+        folder=f"{folder}/conf",
+        runtime=f"{folder}/run",
+        router=f"{folder}/router",
+        log=f"{folder}/log",
         scrapers=("127.0.0.0/8",),
         sticky_headers=("x-session-id",),
     )
@@ -75,18 +78,21 @@ def rules() -> dict[str, list[dict[str, object]]]:
 
 def brought(folder: Path) -> bytes:
     """All that the cases need, as an archive."""
-    for name in ("conf", "run/tls"):
-        (folder / name).mkdir(parents=True)
-    (folder / "conf/nginx.conf").write_text(conf.config(door(), "# tried"))
-    for name, text in conf.modules().items():
-        (folder / "conf" / name).parent.mkdir(exist_ok=True)
-        (folder / "conf" / name).write_text(text)
     ours = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "roles/gateway/host/router", folder / "conf/router", ignore=ours)
+    for number in range(WORLDS):
+        world = folder / str(number)
+        for name in ("conf", "run/tls"):
+            (world / name).mkdir(parents=True)
+        (world / "conf/nginx.conf").write_text(conf.config(door(number), "# tried"))
+        for name, text in conf.modules().items():
+            (world / "conf" / name).parent.mkdir(exist_ok=True)
+            (world / "conf" / name).write_text(text)
+        shutil.copytree(ROOT / "roles/gateway/host/router", world / "conf/router", ignore=ours)
+        certificate = CERTIFICATE.format(world / "run/tls").split()
+        made = subprocess.run(certificate, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
     shutil.copytree(ROOT / "tests/hosts/door", folder / "door", ignore=ours)
     (folder / "door/rules.json").write_text(json.dumps(rules()))
-    made = subprocess.run(CERTIFICATE.format(folder / "run/tls").split(), capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as packed:
         packed.add(folder, ".")

@@ -92,6 +92,7 @@ def test_a_failing_job_shows_the_end_of_its_log_and_only_its_host_fails(lab: Lab
     assert (row["success"], row["error"]) == ([good.name], [bad.name])
 
 
+@pytest.mark.all_only  # of the hub: test_a_fetch_that_is_cut_off_goes_on_where_it_was
 def test_a_download_cut_by_a_power_cut_goes_on_where_it_was(
     lab: Lab, boot: Boot, first_run: FirstRun, tmp_path: Path
 ) -> None:

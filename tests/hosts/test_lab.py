@@ -43,6 +43,7 @@ def uptime(host: Host) -> float:
     return float(host.run("cut -d ' ' -f 1 /proc/uptime"))
 
 
+@pytest.mark.all_only
 def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_trace(own_lab: Lab) -> None:
     names = {release: f"h{number}" for number, release in enumerate(sorted(RELEASES), start=1)}
     hosts = own_lab.up([HostSpec(name, release) for release, name in names.items()])
@@ -61,6 +62,7 @@ def test_hosts_of_every_release_reach_each_other_and_the_archive_and_leave_no_tr
     assert traces(own_lab) == []
 
 
+@pytest.mark.all_only
 def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: Lab) -> None:
     before = time.monotonic()
     (host,) = own_lab.up([HostSpec("h1")])
@@ -73,6 +75,7 @@ def test_a_reboot_starts_time_and_services_anew_and_keeps_files(own_lab: Lab) ->
     assert "/root/kept" in host.written()
 
 
+@pytest.mark.all_only
 def test_a_host_without_cards_sees_none_and_one_with_cards_sees_those(own_lab: Lab) -> None:
     bare, carded = own_lab.up([HostSpec("h1"), HostSpec("h2", cards=("10de:2204", "10de:2b85"))])
     assert bare.run("ls /sys/bus/pci/devices") == ""
@@ -97,6 +100,23 @@ def test_down_finds_what_a_crash_has_left_and_ends_nothing_else(own_lab: Lab) ->
         bystander.wait()
 
 
+@pytest.mark.all_only
+def test_two_checkouts_have_a_lab_of_one_name_each(own_lab: Lab) -> None:
+    other = Lab(NAME, Path("/srv/other"))
+    try:
+        (mine,) = own_lab.up([HostSpec("h1")])
+        (theirs,) = other.up([HostSpec("h1")])
+        assert mine.address != theirs.address
+        mine.run("touch /root/mine")
+        assert theirs.run("ls /root") == ""
+        own_lab.down()
+        assert traces(own_lab) == []
+        assert theirs.answers()
+    finally:
+        other.down()
+    assert traces(other) == []
+
+
 def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
     def lab(*words: str) -> str:
         command = [sys.executable, "-m", "cli", "lab", "--name", NAME, *words]
@@ -116,6 +136,7 @@ def test_the_labs_verbs_do_what_they_say(own_lab: Lab) -> None:
     assert traces(own_lab) == []
 
 
+@pytest.mark.all_only
 def test_a_boot_that_fails_says_why_and_leaves_nothing(own_lab: Lab) -> None:
     own_lab.up([HostSpec("h1")])
     with pytest.raises(RuntimeError, match="mount"):
@@ -124,6 +145,7 @@ def test_a_boot_that_fails_says_why_and_leaves_nothing(own_lab: Lab) -> None:
     assert own_lab.host("h1").answers()
 
 
+@pytest.mark.all_only
 def test_a_host_that_ends_is_not_waited_for(own_lab: Lab) -> None:
     (host,) = own_lab.up([HostSpec("h1")])
     host.run("systemctl poweroff", check=False)

@@ -17,7 +17,7 @@ from rigwright.monitoring.service import unit_name
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.drivers import C3090, NAMES
 from tests.hosts.gateway_box import rigwright
-from tests.hosts.monitoring_box import TOKEN, all_answer, asks, declared, query, until_shown, webhook
+from tests.hosts.monitoring_box import TOKEN, Told, all_answer, asks, declared, query, until_shown, webhook
 from tests.hosts.support import checked, deploy, main_pid, on_both, plan, red, red_lines, until, write_inventory
 from tests.unit.test_monitoring_rules import SERVER, cases_of_rules
 
@@ -30,6 +30,7 @@ TRACES = (
     "getent group | grep -E 'prometheus|rigwright_'; ss -Hltn | awk '{ print $4 }' | sort"
 )
 MINUTES = 60.0
+ALERTS = "http://127.0.0.1:9093/api/v2/alerts"
 # Cards, vLLM's own, alerts that fire, and disks: a throwaway host's root is an overlay, which is none.
 LACKING = "DCGM_|vllm:|rig:ttft|ALERTS|node_filesystem"
 
@@ -58,7 +59,12 @@ def answer(host: Host) -> str:
     return str(said.json()["choices"][0]["message"]["content"]).strip()
 
 
-def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Host, tmp_path: Path) -> None:
+def listening_when_declared(host: Host) -> set[str]:
+    """The sockets of a box that tells and asks."""
+    return {f"{host.address}:9100", f"{host.address}:9090", "127.0.0.1:9093", "127.0.0.1:9115"}
+
+
+def test_a_box_is_watched_as_declared_and_nothing_of_it_stays(lab: Lab, converged: Host, tmp_path: Path) -> None:
     before = converged.run(TRACES, check=False)
     (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
     with webhook(lab.gateway) as told:
@@ -68,8 +74,7 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
         assert run.status == 0, run.said
         assert run.changed == planned
         assert deploy(inventory).changed == plan(inventory).planned == []
-        own = {f"{converged.address}:9100", f"{converged.address}:9090", "127.0.0.1:9093", "127.0.0.1:9115"}
-        assert listening(converged) == own
+        assert listening(converged) == listening_when_declared(converged)
         until(all_answer(converged), "every target answers")
         (engine,) = query(converged, 'up{job="engine"}')
         assert {key: engine["metric"][key] for key in ("box", "instance", "variant", "model", "kind")} == {
@@ -89,6 +94,41 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
 
         until(lambda: told.of("/dead", "Alive"), "told that it works")
         assert red_lines(inventory) == {}
+        assert answer(converged) == ANSWER
+        # an alert reaches the operator with the declared token, and the token is in no unit, log or argument
+        active = [{"labels": {"alertname": "Made", "severity": "warning", "box": "other"}}]
+        converged.run(f"curl -sf -H 'Content-Type: application/json' -d '{json.dumps(active)}' {ALERTS}")
+        until(lambda: told.of("/ops", "Made") == ["firing"], "an alert is delivered")
+        keeps_the_token(converged, told)
+    assert rigwright("remove", str(inventory), "--yes").returncode == 0
+    gone = converged.run(TRACES, check=False)
+    # what it had before watching was ours, too, but for these
+    assert gone.splitlines() == [
+        line for line in before.splitlines() if "rigwright_" not in line and not line.endswith((":8020", ":8000"))
+    ]
+
+
+def keeps_the_token(host: Host, told: Told) -> None:
+    """Assert that calls have the token of their receiver, and that the host has it in its own file alone."""
+    assert {by for at, by, _ in told.calls if at == "/ops"} == {f"Bearer {TOKEN}"}
+    assert {by for at, by, _ in told.calls if at == "/dead"} == {""}
+    assert not told.of("/ops", "Alive")
+    files = "/etc/rigwright/monitoring /etc/systemd/system /run/rigwright /var/log /proc/[0-9]*/cmdline"
+    # from its file: else what looks for it has it among its own arguments
+    held = "/etc/rigwright/credentials/monitoring-ops.token"
+    assert host.run(f"cat {held}").strip() == TOKEN
+    assert host.run(f"grep -rlsaF -f {held} {files} || true") == ""
+
+
+@pytest.mark.all_only
+def test_a_fault_is_told_and_its_end_and_what_is_not_declared_any_more_goes(
+    lab: Lab, converged: Host, tmp_path: Path
+) -> None:
+    (tmp_path / "ops.token").write_text(f"{TOKEN}\n")
+    with webhook(lab.gateway) as told:
+        inventory = write_inventory(tmp_path, lab, converged, **declared(lab, converged, told))
+        assert deploy(inventory).status == 0
+        assert red_lines(inventory) == {}
         until(lambda: query(converged, "rigwright_check_finished_seconds"), "verdicts are known")
         assert query(converged, 'rigwright_checks{verdict="ok"} > 100')
 
@@ -101,20 +141,13 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
         assert (heard["verdict"], heard["found"]) == ("fail", "engine of box")
         converged.run("systemctl kill --signal=CONT rigwright-chat.service")
         until(lambda: told.of("/ops", "InstanceDown")[-1] == "resolved", "told that it is back", 6 * MINUTES)
-        assert {by for at, by, _ in told.calls if at == "/ops"} == {f"Bearer {TOKEN}"}
-        assert {by for at, by, _ in told.calls if at == "/dead"} == {""}
-        assert not told.of("/ops", "Alive")
-        files = "/etc/rigwright/monitoring /etc/systemd/system /run/rigwright /var/log /proc/[0-9]*/cmdline"
-        # from its file: else what looks for it has it among its own arguments
-        held = "/etc/rigwright/credentials/monitoring-ops.token"
-        assert converged.run(f"cat {held}").strip() == TOKEN
-        assert converged.run(f"grep -rlsaF -f {held} {files} || true") == ""
+        keeps_the_token(converged, told)
 
         converged.reboot()
         until(all_answer(converged), "every target answers after a boot")
         until(lambda: red(inventory) == set(), "as declared after a boot")
         assert deploy(inventory).changed == []
-        assert listening(converged) == own
+        assert listening(converged) == listening_when_declared(converged)
 
         quiet = write_inventory(tmp_path / "quiet", lab, converged)
         run = deploy(quiet)
@@ -127,12 +160,6 @@ def test_a_box_is_watched_and_who_is_to_be_told_is_told(lab: Lab, converged: Hos
             == 2
         )
         assert deploy(inventory).status == 0
-    assert rigwright("remove", str(inventory), "--yes").returncode == 0
-    gone = converged.run(TRACES, check=False)
-    # what it had before watching was ours, too, but for these
-    assert gone.splitlines() == [
-        line for line in before.splitlines() if "rigwright_" not in line and not line.endswith((":8020", ":8000"))
-    ]
 
 
 @pytest.mark.all_only

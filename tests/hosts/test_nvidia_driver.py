@@ -23,7 +23,6 @@ def test_a_host_comes_out_with_its_driver_held_and_running(undriven: Box) -> Non
     assert {"NVIDIA driver | Driver module", "NVIDIA driver | Cards"} <= set(first.changed) <= set(predicted)
     assert "nvidia-driver-cuda" in box.held
     assert box.limits == [280.0, 280.0]
-    assert box.red() == set()
     box.unchanged()
     box.host.reboot()
     assert box.red() == set()

@@ -2,6 +2,9 @@
 
 The host goes back and forth between two rigs that differ in everything a rig can differ in: engine, weights, flags,
 port, key, authorities. Whatever is cut off, what was served before is served on, and the next run converges.
+
+A new operation is swept by itself. If both rigs share its result, `UNDO` gives it something to do; if it waits for
+something, `MOMENTS` has another second at which to cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Clients of others, unchanged, at a box that serves the real vLLM."""
+"""OpenAI's clients, unchanged, at a box that serves the real vLLM.
+
+The client for Node.js comes by npm, with the hash in tests/hosts/node/package-lock.json, which
+`npm install --package-lock-only --omit-lockfile-registry-resolved` writes. Without npm or a registry it is skipped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Where programs' output is read: each place has rows in the tables of parsers, or a reason why it needs none."""
+"""Where programs' output is read: each place has rows in the tables of parsers, or a reason why it needs none.
+
+A parser reads complete lines by a pattern, skips lines of other programs, and refuses output that is truncated or
+incomplete: `common.run` and `manager.read_properties` in the survey, `listing` in templates/channel.sh.j2.
+test_parser_fuzz.py adds, removes, moves, translates and cuts lines of the samples in tests/unit/data/parsers.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import durations
-from cli.durations import Record, Took, group, share
+from cli.durations import IN_ALL, Record, Took, group, share
 
 SECONDS = st.floats(0, 1000, allow_nan=False)
 
@@ -88,6 +88,22 @@ def test_what_was_measured_takes_the_place_of_what_was_there() -> None:
     assert "more.py" not in old.with_measured("hosts", {"a.py": (2, False)}, whole=True).stages["hosts"]
 
 
+def test_a_file_of_unit_tests_is_in_the_stage_of_what_it_takes_now() -> None:
+    fast, slow = "tests/unit/test_fast.py", "tests/unit/test_slow.py"
+    old = {fast: Took(1, 1, False), slow: Took(9, 9, False), slow + IN_ALL: Took(0.5, 0.5, True)}
+    record = Record({"unit": old, "programs": {"fixture made": Took(5, 5, False)}}).with_programs_apart()
+    assert set(record.stages["unit"]) == {fast}
+    assert set(record.stages["programs"]) == {slow, slow + IN_ALL, "fixture made"}
+    assert record.programs == {slow}
+    now = record.with_measured("programs", {slow: (1.5, False)}, whole=False)
+    assert set(now.stages["unit"]) == {fast, slow, slow + IN_ALL}
+    assert now.stages["unit"][slow] == Took(1.5, 9, False)
+    assert now.with_measured("unit", {fast: (3.5, False), slow: (1.5, False)}, whole=False).programs == {fast}
+    # however long it takes, what `all` alone runs does not count
+    only = {fast + IN_ALL: Took(90, 90, True), fast: Took(1, 1, False)}
+    assert Record({"unit": only}).with_programs_apart().programs == set()
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_where_something_failed_what_was_not_measured_is_kept(whole: bool) -> None:
     old = Record({"hosts": {"a.py": Took(1, 0, False), "red.py": Took(9, 8, False), "more.py": Took(5, 5, True)}})
@@ -111,17 +127,7 @@ def test_a_record_is_of_what_there_is_now() -> None:
     }
 
 
-def test_tests_of_a_file_are_named_together() -> None:
-    rows = {f"tests/a.py::test_{n}": Took(10.0 + n, 10.0, False) for n in range(4)} | took(b=5)
-    assert Record({"hosts": rows}).grown(whole=False) == ["tests/a.py: 40.0 s before, 46.0 s now"]
-
-
-def test_nothing_has_grown_at_the_first_recording() -> None:
-    first = Record({}).with_measured("hosts", {"a.py": (2, False)}, whole=False)
-    assert (first.added(), first.grown(whole=True)) == (0, [])
-
-
-@pytest.mark.parametrize(("stage", "longest", "waited"), [("bench", 110, 30), ("hosts", 100, 20)])
+@pytest.mark.parametrize(("stage", "longest", "waited"), [("bench", 110, 30), ("hosts", 100, 15)])
 def test_a_total_is_that_of_the_longest_process_and_a_share_of_what_all_wait_for(
     stage: str, longest: int, waited: int
 ) -> None:
@@ -141,6 +147,8 @@ def test_a_budget_that_is_exceeded_names_what_grew_most(monkeypatch: pytest.Monk
         "  b.py: 85.0 s before, 90.0 s now",
     ]
     assert record.added() == 120 - 85
+    monkeypatch.setattr(durations, "BUDGETS", {"unit": 100})
+    assert record.over_budget()[0] == "`rigwright test unit` takes 120 s, and may take 100 s"
     whole = Record({"unit": {**record.stages["unit"], "d.py": Took(999, 500, True)}})
     assert whole.added() == 120 - 85
 
@@ -157,9 +165,3 @@ def test_the_five_files_that_grew_most_are_named_and_what_all_alone_runs_only_wh
     assert record.over_budget() == []
     monkeypatch.setattr(durations, "BUDGETS", {"test": quick - 1, "all": whole})
     assert not [line for line in record.over_budget() if "only.py" in line]
-
-
-def test_what_tests_share_does_not_count_as_a_usual_test() -> None:
-    record = took(a=30, b=20, c=10) | dict.fromkeys(("fixture x", "fixture y", "fixture z"), Took(900, 900, False))
-    items = [(group(name), name) for name in [*took(a=0, b=0, c=0), "tests/new.py::test"]]
-    assert share(items, record)[0] == {"tests/a.py::test", "tests/c.py::test"}

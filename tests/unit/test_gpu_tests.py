@@ -72,6 +72,7 @@ STATES = {"deployed", "first"}
 """What of the state of the machine a test may count on."""
 
 
+@pytest.mark.all_only
 def test_each_test_that_uses_a_card_brings_it_to_a_known_state_itself() -> None:
     done = subprocess.run([sys.executable, "-c", COLLECT], capture_output=True, text=True, cwd=ROOT)
     rows = [line for line in done.stdout.splitlines() if line.startswith("{")]

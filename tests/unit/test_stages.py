@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import test
-from cli.durations import IN_ALL, Record, Took, is_test, processes
+from cli.durations import BUDGETS, IN_ALL, Record, Took, is_test, processes
 from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
 from rigwright.inventory import ROOT
 from tests.conftest import entry
@@ -52,32 +52,39 @@ class Collected:
 def collected(stage: str) -> Collected:
     """Collect a stage's tests as its processes do, in one process for all of them."""
     folder = STAGES[stage].folder
-    commands = [command for given in (True, False) for command in shares(STAGES[stage], given, ROOT, ROOT)]
+    commands = [command for given in (True, False) for command in shares(stage, given, ROOT, ROOT)]
     assert {command[-1] for command in commands} == {folder}
-    options = [
-        ("--quick" in command, next(word for word in command if word.startswith("--share")).partition("=")[2])
-        for command in commands
-    ]
+    options = [("--quick" in command, _option(command, "--share"), _option(command, "--stage")) for command in commands]
     program = [sys.executable, "-c", PROGRAM, folder, json.dumps(options)]
     said = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stderr
     recorded, every, *parts = json.loads(said.splitlines()[-1])
     return Collected(recorded, every, parts[: processes(stage)], parts[processes(stage) :])
 
 
+def _option(command: list[str], name: str) -> str | None:
+    return next((word.partition("=")[2] for word in command if word.startswith(f"{name}=")), None)
+
+
 @pytest.mark.parametrize(
     "stage",
     [
         # unit tests are many, and hardly any has the mark
-        pytest.param(name, marks=[pytest.mark.all_only] if name == "unit" else [])
+        pytest.param(name, marks=[] if name == "hosts" else [pytest.mark.all_only])
         for name, stage in STAGES.items()
         if stage.folder
     ],
 )
 def test_all_runs_every_test_and_the_quick_run_all_but_the_marked_ones(stage: str) -> None:
     there = collected(stage)
-    assert there.every
-    assert sorted(name for part in there.whole for name in part) == sorted(there.every)
-    quick = sorted(name for name, all_only in there.every.items() if not all_only)
+    programs = Record.load().programs
+    every = {
+        name: all_only
+        for name, all_only in there.every.items()
+        if stage == "hosts" or (name.partition("::")[0] in programs) == (stage == "programs")
+    }
+    assert every
+    assert sorted(name for part in there.whole for name in part) == sorted(every)
+    quick = sorted(name for name, all_only in every.items() if not all_only)
     assert sorted(name for part in there.quick for name in part) == quick
 
 
@@ -85,14 +92,17 @@ def test_what_there_is_now_keeps_within_the_budgets() -> None:
     """Files that grew, or that nobody has recorded yet, are named where it does not."""
     record = Record.load()
     files = {str(path.relative_to(ROOT)): False for path in (ROOT / "tests/unit").glob("test_*.py")}
-    unit = record.stages["unit"]
-    files |= {
-        name: took.all_only for name, took in unit.items() if not is_test(name) or name.removesuffix(IN_ALL) in files
-    }
+    there: dict[str, dict[str, bool]] = {"unit": {name: False for name in files if name not in record.programs}}
+    for stage in ("unit", "programs"):
+        there.setdefault(stage, {}).update(
+            (name, took.all_only)
+            for name, took in record.stages[stage].items()
+            if not is_test(name) or name.removesuffix(IN_ALL) in files
+        )
     # what `all` alone runs counts once `test all --record` has seen it
     hosts = {n: only for n, only in collected("hosts").recorded.items() if not only or n in record.stages["hosts"]}
-    now = record.of("hosts", hosts).of("unit", files)
-    print(f"{now.total(whole=False) / 60:.1f} min, {now.total(whole=True) / 60:.1f} for all of it")
+    now = record.of("hosts", hosts).of("unit", there["unit"]).of("programs", there["programs"])
+    print(", ".join(f"{budget}: {now.budgeted(budget) / 60:.1f} min" for budget in BUDGETS))
     assert now.over_budget() == []
 
 
@@ -109,6 +119,12 @@ def test_what_a_test_is_recorded_as(nodeid: str, only: bool, recorded: str) -> N
     assert entry(cast(pytest.Item, item)) == recorded
 
 
+def test_each_file_of_unit_tests_is_in_the_stage_of_its_recorded_duration() -> None:
+    record = Record.load()
+    assert record == record.with_programs_apart()
+    assert record.programs
+
+
 def test_every_file_of_tests_is_in_a_stage_or_a_proof() -> None:
     folders = {stage.folder for stage in STAGES.values()}
     folders |= {
@@ -121,8 +137,8 @@ def test_every_file_of_tests_is_in_a_stage_or_a_proof() -> None:
 @pytest.mark.parametrize(
     ("asked", "stages", "whole"),
     [
-        ((), ["lint", "types", "unit", "hosts"], False),
-        (("all",), ["lint", "types", "unit", "hosts"], True),
+        ((), ["lint", "types", "unit", "programs", "hosts"], False),
+        (("all",), ["lint", "types", "unit", "programs", "hosts"], True),
         (("unit", "all"), ["unit"], True),
         (("lint", "types"), ["lint", "types"], False),
         (("dkms",), ["dkms"], False),
@@ -145,6 +161,7 @@ def test_what_processes_made_is_counted_where_it_was_made(tmp_path: Path, monkey
         {"a.py::test": (30.0, False), "fixture first_run": (60.0, False), "fixture home": (9.0, True)},
         {"b.py::test": (40.0, True), "fixture first_run": (2.5, False), "fixture home": (1.0, False)},
         {"fixture home": (2.0, True)},
+        {},
     )
 
     def ran(commands: list[list[str]]) -> bool:
@@ -172,12 +189,12 @@ def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeyp
             for word in command:
                 if word.startswith("--measure="):
                     name = f"{command[-1]}/test_a.py::test{len(asked)}"
-                    Path(word.partition("=")[2]).write_text(json.dumps({name: (30.0, False)}))
+                    Path(word.partition("=")[2]).write_text(json.dumps({name: (1.5, False)}))
         return asked[-1] == "tests/unit"
 
     monkeypatch.setattr(test, "_run", ran)
     file = tmp_path / "durations.json"
-    old = Record({"unit": {"tests/unit/test_red.py": Took(5, 5, False)}})
+    old = Record({"unit": {"tests/unit/test_red.py": Took(1, 1, False)}})
     old.save(file)
     monkeypatch.setattr(Record.load.__func__, "__defaults__", (file,))  # type: ignore[attr-defined]
     monkeypatch.setattr(Record.save, "__defaults__", (file,))
@@ -190,6 +207,9 @@ def test_what_passed_is_recorded_though_something_failed(tmp_path: Path, monkeyp
     asked.clear()
     assert CliRunner().invoke(test.test, ["unit", "hosts"]).exit_code == 1
     assert asked == ["tests/unit"]
+    asked.clear()
+    assert CliRunner().invoke(test.test, ["all", "unit", "hosts"]).exit_code == 1
+    assert asked == ["tests/unit", "tests/hosts"]
 
 
 MIXED = """

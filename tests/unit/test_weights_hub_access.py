@@ -48,7 +48,7 @@ def has(path: Path) -> bool:
     return b"verysecret" in path.read_bytes()
 
 
-@pytest.mark.parametrize("client", [True, False], ids=["client", "plain"])
+@pytest.mark.parametrize("client", [pytest.param(True, marks=pytest.mark.all_only), False], ids=["client", "plain"])
 @pytest.mark.parametrize(
     ("how", "token", "text"),
     [
@@ -87,6 +87,7 @@ def test_a_token_opens_the_hub_and_is_seen_by_nobody(host: World, client: bool) 
         arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
         assert any(b"rigwright_weights" in one for one in arguments)
         assert not any(b"verysecret" in one for one in arguments)
+        host.hub.heal()  # what stalls is cut off
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "verysecret" not in said

@@ -106,6 +106,7 @@ def test_what_is_needed_is_what_wheels_themselves_require(requirements: list[str
     assert {one for one in wheels.needed_by(requirements, has) if one in has} == {*needed.split()}
 
 
+@pytest.mark.all_only  # on a host: tests/hosts/test_tools.py
 @pytest.mark.parametrize("hostile", [False, True])
 def test_a_hostile_wheel_never_runs_as_an_environment_is_made(tmp_path: Path, hostile: bool) -> None:
     """With real pip and a real virtual environment, as root makes them."""

@@ -1,7 +1,11 @@
 """llama-server's options, as the pinned version's own `--help` lists them, and whether flags are among them.
 
 A snapshot is that text, unchanged, in catalog/flags/llama.cpp-VERSION-COMMIT.txt: COMMIT's first seven digits, and the
-VERSION of the lock's artefact that the engine is compiled from.
+VERSION of the lock's artefact that the engine is compiled from. A new llama.cpp brings a new one:
+
+    llama-server --help > catalog/flags/llama.cpp-VERSION-COMMIT.txt
+
+`RENAMED` maps options that are gone to their successors, with the source.
 """
 
 from __future__ import annotations

@@ -1,0 +1,55 @@
+"""Names of labs: two checkouts on one machine have a lab of the same name each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.lab import lab as lab_group
+from lab import machine
+from lab.labs import Lab, all_labs
+from rigwright.inventory import ROOT
+
+HERE, THERE = Path("/srv/one/rigwright"), Path("/srv/two/rigwright")
+LONGEST_HOST = 6
+"""Characters of a host's name, as the hosts of the tests have them."""
+
+
+def names(lab: Lab) -> set[str]:
+    return {lab.bridge, lab.cgroup, str(lab.folder), str(lab.key), str(lab.shelf)}
+
+
+def test_a_lab_of_another_checkout_has_other_names() -> None:
+    assert names(Lab("demo", HERE)) == names(Lab("demo", HERE))
+    assert not names(Lab("demo", HERE)) & names(Lab("demo", THERE))
+    assert not names(Lab("demo", HERE)) & names(Lab("lab", HERE))
+    assert names(Lab("demo")) == names(Lab("demo", ROOT))
+
+
+@pytest.mark.parametrize("name", ["a", "t12345"])
+def test_an_interface_of_a_host_has_at_most_fifteen_characters(name: str) -> None:
+    assert len(f"{Lab(name, THERE).bridge}-{'h' * LONGEST_HOST}") <= 15
+
+
+def test_labs_of_the_machine_are_listed_with_their_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "STATE", tmp_path)
+    for lab in (Lab("demo"), Lab("demo", THERE), Lab("old", None)):
+        host = lab.folder / "hosts/h1"
+        host.mkdir(parents=True)
+        record = {"subnet": "10.77.0.0/24"}
+        if lab.checkout:
+            record |= {"name": lab.name, "checkout": str(lab.checkout)}
+        (lab.folder / "lab.json").write_text(json.dumps(record))
+        spec = {"name": "h1", "release": "debian-13"}
+        (host / "host.json").write_text(json.dumps({"spec": spec, "namespace": f"{lab.bridge}-h1", "address": "x"}))
+    assert {(one.name, one.checkout) for one in all_labs()} == {("demo", ROOT), ("demo", THERE), ("old", None)}
+    assert (Lab("old", None).bridge, Lab("old", None).folder) == ("rwold", tmp_path / "old")
+    printed = CliRunner().invoke(lab_group, ["list"]).output.splitlines()
+    assert sorted(printed) == [
+        "demo  h1  debian-13  x",
+        f"demo  h1  debian-13  x (of {THERE})",
+        "old  h1  debian-13  x (of an older version)",
+    ]
