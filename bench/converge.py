@@ -27,7 +27,8 @@ from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from rigwright.host import facts
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.paths import ROOT
 from rigwright.render import render
 
 PORT = 8020

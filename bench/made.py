@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.hub import Hub
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.weights.records import PACKAGE
 
 REPOSITORY = "bench/weights"

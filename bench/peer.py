@@ -17,7 +17,7 @@ from rigwright.declaration.rig import Rig
 from rigwright.host.desired import desired
 from rigwright.host.facts import HostFacts, packages
 from rigwright.host.preflight import HOME
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.serving.generation import mode
 from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
 from rigwright.supply.network import authority_path

@@ -166,7 +166,7 @@ def installation(desired: Desired, engine_name: str) -> Installation:
 @pytest.fixture(scope="session")
 def environment(desired: Desired, env: DeclaredEnv) -> Environment:
     """An environment as it should be there."""
-    return cast(Environment, desired.installations[env.name])
+    return cast("Environment", desired.installations[env.name])
 
 
 @pytest.fixture(scope="session")

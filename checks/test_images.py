@@ -44,7 +44,7 @@ CONMON = "/usr/bin/conmon"
 def declared(rig: Rig, desired: Desired, contained: Instance) -> Container:
     """What an instance runs in."""
     service = contained.kind.service(rig, contained, desired.installations[contained.installed_as])
-    return cast(Container, service.container)
+    return cast("Container", service.container)
 
 
 @pytest.fixture(scope="session")

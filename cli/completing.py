@@ -25,7 +25,8 @@ def instances(context: click.Context, _: click.Parameter, incomplete: str) -> li
 def variants(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Variants of the catalogue: ours, and the inventory's own."""
     from rigwright.declaration.catalog import Catalog
-    from rigwright.inventory import ROOT, layers
+    from rigwright.inventory import layers
+    from rigwright.paths import ROOT
     from rigwright.problems import Invalid
 
     given = _inventory(context)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 FILE = ROOT / "tests" / "durations.json"
 # That share out a stage's tests on two cores: of hosts a third of the time goes by while both cores wait for a service

@@ -14,8 +14,8 @@ from cli import interrupts, quick
 from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
 from cli.ending import Failed, Unreached
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
 from rigwright.orders import DIGEST
+from rigwright.paths import ROOT
 from rigwright.supply.expected import heard, refusal, spoken
 
 DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")

@@ -33,10 +33,10 @@ from rigwright.engines.purpose import Blocked, Purpose
 from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.clients import CLIENTS, Way
 from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
-from rigwright.inventory import ROOT
 from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
 from rigwright.operate import kernel_messages
 from rigwright.patches.keys import PatchKeys, Target
+from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input

@@ -29,9 +29,9 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
 from rigwright.engines.log import matched_lines
-from rigwright.inventory import ROOT
 from rigwright.operate.diagnose import diagnosed, names
 from rigwright.operate.evidence import Evidence
+from rigwright.paths import ROOT
 from rigwright.report import page
 from roles import root
 

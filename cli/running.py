@@ -25,7 +25,7 @@ from cli import interrupts
 from cli.ending import Failed, Unreached
 from cli.output import Host, Output
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import printable
 from rigwright.serving import live
 from roles import root

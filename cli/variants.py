@@ -16,7 +16,8 @@ from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.choice import ANY, Asked, choices, nothing
 from rigwright.declaration.rig import Rig
 from rigwright.engines.purpose import NEEDS, WORKLOADS
-from rigwright.inventory import ROOT, layers, making
+from rigwright.inventory import layers, making
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid, counted, unknown
 
 MOST = 16

@@ -18,7 +18,7 @@ from lab.labs import all_labs
 from lab.machine import CACHE
 from lab.network import sh
 from rigwright.file_lock import file_lock
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 
 # What decides how it is put together and what is written down of it, beside the packages.

@@ -42,12 +42,12 @@ from rigwright.monitoring.refused import refuse_unreached
 from rigwright.monitoring.watched import read as read_watched
 from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem, said, shown
 from rigwright.supply.inputs import is_stand_in, provisional
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
-ROOT = Path(__file__).resolve().parent.parent
 _MAKING: ContextVar[Making] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 

@@ -38,7 +38,7 @@ def take(
         roles.root.Gone: the connection is gone.
     """
     # EARLY have nothing of what the rig comes to
-    early = Scene(rig, cast(Desired, None), deep)
+    early = Scene(rig, cast("Desired", None), deep)
     limit = max(section.seconds(early) for section in SECTIONS)
     begin = program(asked(early, EARLY), probe, (section.name for section in PROBED))
 

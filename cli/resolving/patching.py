@@ -19,11 +19,11 @@ from cli.resolving.web import Unavailable
 from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
-from rigwright.inventory import ROOT
 from rigwright.patches import brought as brings
 from rigwright.patches.apply import Read, Refused, outcome
 from rigwright.patches.patch import Patch, becomes, chosen
 from rigwright.patches.shadow import before
+from rigwright.paths import ROOT
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA

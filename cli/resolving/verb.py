@@ -32,8 +32,9 @@ from rigwright.declaration import keys, registries
 from rigwright.declaration.instances import Making
 from rigwright.declaration.origins import HUB_ORIGIN, origin
 from rigwright.declaration.rig import Rig, urls
-from rigwright.inventory import ROOT, layers, load, making
+from rigwright.inventory import layers, load, making
 from rigwright.nvidia.driver.tables import tables
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import images
 from rigwright.supply.answers import mismatch

@@ -12,7 +12,8 @@ from rigwright.advisories.osv import AdvisoryExport, UnreadableExport, read_expo
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.tracker import read_tracker
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT, layers
+from rigwright.inventory import layers
+from rigwright.paths import ROOT
 from rigwright.supply.bundle import ADVISORIES
 from rigwright.supply.lock import Lock
 

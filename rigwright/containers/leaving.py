@@ -36,7 +36,7 @@ def release(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str
 
 def notes(rig: Rig, facts: ContainerFacts) -> list[str]:
     """What the operator is told beforehand, where they are not managed any more."""
-    return cast(list[str], _options(rig, facts)["daemon_notes"])
+    return cast("list[str]", _options(rig, facts)["daemon_notes"])
 
 
 def _options(rig: Rig, facts: ContainerFacts) -> dict[str, object]:

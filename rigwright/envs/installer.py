@@ -29,7 +29,7 @@ class Environments(Installer):
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/envs/install.sh.j2."""
-        made = cast(Environment, made)
+        made = cast("Environment", made)
         inside = prefix(job.target)
         return render(
             "envs/install.sh.j2",
@@ -54,7 +54,7 @@ class Environments(Installer):
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """Its Python says its own version and that of the distribution that it is named after."""
-        made = cast(Environment, made)
+        made = cast("Environment", made)
         python = f"{prefix(rig.installed(made.folder))}/bin/python"
         return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
 
@@ -80,4 +80,4 @@ ENVIRONMENTS = Environments()
 def installer(rig: Rig, made: Installation) -> Installer:
     """What installs an engine or an environment of a rig."""
     engine = rig.engines.get(made.name)
-    return cast(InstallingKind, kinds()[engine.kind]) if engine else ENVIRONMENTS
+    return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS

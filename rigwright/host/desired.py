@@ -57,7 +57,7 @@ def desired(
     tools = tools_of(rig, facts)
     made: dict[str, Installation] = {one.name: environment(rig, one, facts) for one in rig.envs}
     for name, engine in rig.engines.items():
-        kind = cast(InstallingKind, kinds()[engine.kind])
+        kind = cast("InstallingKind", kinds()[engine.kind])
         made[name] = kind.installation(rig, name, engine, facts)
     nodes = {one.name: node_of(facts, one) for one in rig.instances}
     return Desired(

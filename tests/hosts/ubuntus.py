@@ -11,8 +11,8 @@ from lab.nvidia import archive, from_ubuntu, kernels, ubuntu
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.offered import Archives, nvidia_packages, ubuntu_packages
-from rigwright.inventory import ROOT
 from rigwright.nvidia.driver.tables import tables
+from rigwright.paths import ROOT
 from tests.hosts import drivers
 from tests.hosts.drivers import Box
 from tests.hosts.layers import alone

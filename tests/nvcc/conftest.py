@@ -16,9 +16,9 @@ import pytest
 
 from lab import wheels
 from lab.wheels import Wheel
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.patches.patch import PROGRAM, load
+from rigwright.paths import ROOT
 from rigwright.render import render
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.tools import requirements

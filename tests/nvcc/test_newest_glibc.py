@@ -16,8 +16,8 @@ from cli.resolving.index import Index, index_url
 from rigwright.declaration.catalog import Catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture
 from rigwright.engines.llama_cpp.keys import Engine
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cuda.compilers import SPECIFIED_SINCE, numbers
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.nvcc.conftest import kept
 from tests.nvcc.root import NVCC, TOOLKIT, Root

@@ -8,9 +8,9 @@ from typing import Any
 from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.entry import Driver
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import artefact, rig
 

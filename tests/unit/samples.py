@@ -20,8 +20,9 @@ from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.flags import file_name, read
 from rigwright.engines.llama_cpp.keys import Engine, Variant
 from rigwright.host.facts import HostFacts
-from rigwright.inventory import ROOT, HostGroup, hosts
+from rigwright.inventory import HostGroup, hosts
 from rigwright.nvidia.driver.tables import tables
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.locks import resealed
 from tests.unit.sample_texts import CATALOG, COMMIT, LOCK

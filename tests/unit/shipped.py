@@ -12,7 +12,8 @@ from typing import Any
 
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.paths import ROOT
 from rigwright.supply import images
 from rigwright.supply.lock import Artefact, text
 from tests.unit import image_samples

@@ -21,7 +21,7 @@ from rigwright.advisories.predicates import AccessPath, PredicateScene, access_p
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
 from rigwright.declaration.rig import Part
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped
 from tests.unit.checkpoints import QWEN3, QWEN3_6, WHOLE, rows

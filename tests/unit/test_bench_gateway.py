@@ -18,7 +18,7 @@ from bench.figures import Load, Request
 from bench.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
 from bench.fronts import Crowd, Large, Report, Row, parse
 from bench.streams import MESSAGE, Asked, Place, body
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.weights_world import until
 
 

@@ -10,7 +10,7 @@ import pytest
 from rigwright.declaration.catalog import Catalog
 from rigwright.engines.llama_cpp.build import build, cuda_architecture
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, OWN_OPTIONS
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, card, engine, entry, facts, instance, rig

@@ -13,7 +13,7 @@ from cli import main
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import ANY, Asked, choices
 from rigwright.engines.purpose import NEEDS, Need, Workload
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.samples import Box
 
 CATALOG = Catalog.load([ROOT / "catalog"])

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from cli import main
 from cli.resolving import verb
 from lab.hub import Hub
-from rigwright import inventory
 from rigwright.declaration.instances import Making
 from rigwright.inventory import load, making
+from rigwright.paths import ROOT
 from rigwright.supply.lock import WRITTEN, Lock
 from tests.locks import lock_text
 from tests.unit.conda_channel import Channel
@@ -79,7 +79,7 @@ class Shipped:
     def __init__(self, root: Path, folder: Path, hub: Hub) -> None:
         self.root, self.folder, self.hub = root, folder, hub
         for noun in ("catalog", "locks"):
-            shutil.copytree(inventory.ROOT / noun, root / noun)
+            shutil.copytree(ROOT / noun, root / noun)
         (root / "catalog" / "more.toml").write_text(MODELS)
         folder.mkdir()
         self.rig("one")

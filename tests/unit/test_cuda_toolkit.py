@@ -26,11 +26,11 @@ from rigwright.host.desired import desired
 from rigwright.host.facts import HostFacts
 from rigwright.host.plan import plan
 from rigwright.host.preflight import refusals
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cuda.compilers import glibc_refusals
 from rigwright.nvidia.cuda.toolkit import COMPILER, Toolkit, toolkit
 from rigwright.patches.keys import PatchKeys, Target
 from rigwright.patches.patch import Patch, load
+from rigwright.paths import ROOT
 from rigwright.serving.activation import surplus
 from rigwright.serving.generation import generation
 from rigwright.serving.live import Served

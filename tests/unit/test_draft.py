@@ -15,7 +15,8 @@ from rigwright import toml
 from rigwright.declaration.catalog import Catalog, CatalogFile
 from rigwright.declaration.rig import Rig
 from rigwright.host.basics import Listener
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import catalogue_lines, inventory_text
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey

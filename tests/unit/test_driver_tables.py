@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from rigwright.declaration.catalog import Catalog
 from rigwright.host.systems import SYSTEMS
-from rigwright.inventory import ROOT
 from rigwright.nvidia.driver.tables import Tables, tables
+from rigwright.paths import ROOT
 
 SHIPPED = tables(ROOT).model_dump()
 

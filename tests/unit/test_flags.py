@@ -12,7 +12,7 @@ from rigwright.declaration.entry import Roots
 from rigwright.engines.llama_cpp.command import options
 from rigwright.engines.llama_cpp.flags import RENAMED, Snapshot, file_name, judge, parse, read
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
 from tests.unit.sample_texts import CATALOG

@@ -16,7 +16,7 @@ from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.engines.request import Request
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply import lock
 from tests.unit.sample_texts import CATALOG

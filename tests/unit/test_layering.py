@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli import PARTS
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 DOMAIN = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

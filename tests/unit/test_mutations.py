@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.mutations import Mutation, load_mutations
 
 

@@ -84,7 +84,7 @@ class World:
 
     @property
     def scene(self) -> Scene:
-        return Scene(self.rig, cast(Desired, SimpleNamespace(facts=samples.facts())))
+        return Scene(self.rig, cast("Desired", SimpleNamespace(facts=samples.facts())))
 
     def packages(self) -> list[dpkg.Package]:
         asked: Any = GROUND.asks(self.scene)

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.rig import COMPILED
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, PluginKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.doctors import LARGEST, examinations

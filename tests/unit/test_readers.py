@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.examples import some_of
 from tests.unit.fuzzing import inputs
 from tests.unit.readers import READERS, Reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.answers import mismatch
 from rigwright.supply.lock import Lock
 from rigwright.supply.machine_code import refusals

@@ -10,7 +10,7 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.entry import Roots
 from rigwright.engines.image import KIND
 from rigwright.engines.image.keys import Engine, Variant
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit import samples, vllm_samples
 from tests.unit.image_samples import rows
 from tests.unit.shipped import CHECKPOINTS

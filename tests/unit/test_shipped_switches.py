@@ -18,7 +18,8 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.edit import Switch, sharing, switched
 from rigwright.declaration.rig import Rig
 from rigwright.host.desired import desired
-from rigwright.inventory import ROOT, layers, load
+from rigwright.inventory import layers, load
+from rigwright.paths import ROOT
 from tests.unit.samples import facts
 from tests.unit.shipped import lock
 

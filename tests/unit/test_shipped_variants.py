@@ -12,7 +12,8 @@ import pytest
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
 from rigwright.engines.evidence import Booted, Parsed
-from rigwright.inventory import ROOT, hosts, load
+from rigwright.inventory import hosts, load
+from rigwright.paths import ROOT
 from tests.unit.shipped import lock
 
 CATALOG = Catalog.load([ROOT / "catalog"])

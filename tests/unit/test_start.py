@@ -11,7 +11,7 @@ from click import Context
 from click.testing import CliRunner
 
 from cli import PARTS, VERBS, main
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 PROGRAM = """
 import sys

@@ -10,8 +10,8 @@ import pytest
 
 from rigwright.declaration.catalog import Catalog
 from rigwright.host.basics import Listener
-from rigwright.inventory import ROOT
 from rigwright.patches import patch
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard
 from rigwright.survey.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer

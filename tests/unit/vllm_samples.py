@@ -10,7 +10,7 @@ from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.snapshot import file_name, read
 from rigwright.envs.env import Environment
 from rigwright.envs.keys import EnvKeys
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit import samples
 from tests.unit.checkpoints import QWEN3, WHOLE, rows

@@ -36,7 +36,7 @@ class _Inside(Vllm):
     """vLLM whose version the catalogue says: no lock knows what is in an image."""
 
     def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
-        return cast(Engine, engine).version
+        return cast("Engine", engine).version
 
 
 INSIDE = _Inside()
@@ -107,11 +107,11 @@ class Image(InstallingKind):
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The image."""
-        return {cast(Engine, engine).image: "image"}
+        return {cast("Engine", engine).image: "image"}
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
         """What the catalogue says that is in it: no lock knows."""
-        return {canonicalize_name(cast(Engine, engine).serves): cast(Engine, engine).version}
+        return {canonicalize_name(cast("Engine", engine).serves): cast("Engine", engine).version}
 
     def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
         """Those of what is in it."""
@@ -151,7 +151,7 @@ class Image(InstallingKind):
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """The image, unpacked."""
-        return install.installation(rig, name, cast(Engine, engine), facts.system)
+        return install.installation(rig, name, cast("Engine", engine), facts.system)
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/image/install.sh.j2."""
@@ -163,7 +163,7 @@ class Image(InstallingKind):
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
         """The same container."""
-        made = install.installation(rig, instance.engine_name, cast(Engine, instance.engine))
+        made = install.installation(rig, instance.engine_name, cast("Engine", instance.engine))
         service = run.service(rig, instance, made)
         return compose.compose(instance, service, run.container(rig, instance, made), made)
 

@@ -113,7 +113,7 @@ def patching(made: Unpacked, job: Job, image: str) -> str:
 
 def script(rig: Rig, made: Installation, job: Job) -> str:
     """The job that unpacks it."""
-    made = cast(Unpacked, made)
+    made = cast("Unpacked", made)
     manifest, configuration = images.manifest(made.artefacts), images.configuration(made.artefacts)
     blobs = {one.sha256: f"{rig.roots.models}/{below_models(one)}" for one in made.artefacts if not one.is_written}
     named = {

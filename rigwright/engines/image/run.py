@@ -58,14 +58,14 @@ def container(rig: Rig, instance: Instance, made: Installation) -> Container:
             Mount(rig.program(command.PROGRAM), launcher),
             Mount(command.cache(rig, instance, made), COMPILED, writable=True),
             *(Mount(path, path) for path in models),
-            *(Mount(*one) for one in cast(Unpacked, made).changed(rig.installed(made.folder)).items()),
+            *(Mount(*one) for one in cast("Unpacked", made).changed(rig.installed(made.folder)).items()),
         ),
         devices=tuple(f"nvidia.com/gpu={index}" for index in instance.cards),
-        shared_memory=cast(Variant, instance.variant).shm_size,
+        shared_memory=cast("Variant", instance.variant).shm_size,
         spec=SPEC if instance.cards else "",
         folder=folder,
         program=rig.program(named("container", ".sh", _program())),
-        by=cast(Unpacked, made).by,
+        by=cast("Unpacked", made).by,
     )
 
 

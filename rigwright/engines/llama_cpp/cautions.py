@@ -35,7 +35,7 @@ NO_TENSOR_SPLIT = frozenset(
 
 
 def _variant(one: Placed) -> Variant:
-    return cast(Variant, one.instance.variant)
+    return cast("Variant", one.instance.variant)
 
 
 def _quantised_values(one: Placed) -> str:

@@ -105,7 +105,7 @@ class Vllm(Kind):
 
     def env(self, engine: EngineKeys) -> str:
         """The one that it names."""
-        return cast(Engine, engine).env
+        return cast("Engine", engine).env
 
     def parts(self, model_: Model, selection: Selection) -> tuple[Part, ...]:
         """A folder of safetensors."""
@@ -124,7 +124,7 @@ class Vllm(Kind):
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
         """What this vLLM would not start with, be it the variant's or what its keys become."""
-        variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+        variant, known = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
         found_version = self.release(instance.engine, instance.artefacts)
         if not found_version:
             return [f"{instance.engine_name} cannot be started: its environment does not contain {DISTRIBUTION}"]
@@ -168,7 +168,7 @@ class Vllm(Kind):
 
     def reserved(self, instance: Instance) -> dict[str, str]:
         """Options and variables of vLLM's, and code that comes with a model."""
-        variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+        variant, known = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
         if known is None:
             return {}
         found = {f"flags.{name}": why for name, why in reserved.flags(known, launched.flags(instance)).items()}
@@ -179,11 +179,11 @@ class Vllm(Kind):
 
     def shared_memory(self, instance: Instance) -> str:
         """By its key: its processes hand each other tensors there."""
-        return cast(Variant, instance.variant).shm_size
+        return cast("Variant", instance.variant).shm_size
 
     def notes(self, instance: Instance) -> list[str]:
         """What starts it, and code that comes with the model."""
-        variant, found = cast(Variant, instance.variant), []
+        variant, found = cast("Variant", instance.variant), []
         if plugin := launched.plugin(instance):
             mode = f" in mode {variant.mode}" if variant.mode else ""
             found.append(f"is started by {plugin.keys.launcher} of plugin {plugin}{mode}")
@@ -197,7 +197,7 @@ class Vllm(Kind):
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """vLLM's command line."""
-        return command.service(rig, instance, cast(Environment, made))
+        return command.service(rig, instance, cast("Environment", made))
 
     def offline(self, rig: Rig, instance: Instance, made: Installation, wanted: Wanted) -> Offline | None:
         """vLLM's own benches."""

@@ -18,7 +18,7 @@ BLIND = ("language-model-only", "language_model_only")
 
 def abilities(instance: Instance) -> frozenset[Ability]:
     """Of an instance, by its keys, flags, plugin and weights."""
-    variant, flags = cast(Variant, instance.variant), launched.flags(instance)
+    variant, flags = cast("Variant", instance.variant), launched.flags(instance)
     plugin = launched.plugin(instance)
     found: dict[Ability, object] = {
         "tools": variant.tool_call_parser or flags.get("tool-call-parser"),

@@ -41,7 +41,7 @@ SHARE = 0.92
 
 
 def _variant(one: Placed) -> Variant:
-    return cast(Variant, one.instance.variant)
+    return cast("Variant", one.instance.variant)
 
 
 def _checkpoint(one: Placed, option: str = MODEL) -> Checkpoint | None:

@@ -30,8 +30,9 @@ from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.host.desired import desired
-from rigwright.inventory import ROOT, load, making
+from rigwright.inventory import load, making
 from rigwright.nvidia.driver.tables import SHIPPED, tables
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock, text
 from tests.hosts.drivers import KERNELS, OLD
 from tests.hosts.shipped import engine

@@ -12,7 +12,7 @@ from lab import vllm_cpu, wheels
 from lab.vllm_cpu_repack import finish, put
 from lab.wheels import CACHE, Wheel
 from rigwright.declaration.catalog import Catalog
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.hosts.image import SERVER
 

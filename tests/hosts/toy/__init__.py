@@ -64,7 +64,7 @@ class Toy(InstallingKind):
     program = "toy-server"
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
-        return {cast(Engine, engine).source: "source"}
+        return {cast("Engine", engine).source: "source"}
 
     def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
         among = selection.candidates(model.file)
@@ -88,7 +88,7 @@ class Toy(InstallingKind):
         )
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
-        variant = cast(Variant, instance.variant)
+        variant = cast("Variant", instance.variant)
         (model,) = instance.weights
         words = [
             f"{rig.installed(made.folder)}/bin/toy-server",
