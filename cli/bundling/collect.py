@@ -16,12 +16,12 @@ from pathlib import Path
 import requests
 
 import roles
-from cli.bundling.mirrored import PART, Brought
-from cli.bundling.packages import Archive, Transaction
 from cli.resolving import web
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
+from cli.resolving.mirrored import PART, Brought
 from cli.resolving.origins import declared_origins
+from cli.resolving.packages import Archive, Transaction
 from cli.resolving.registry import Registries
 from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_of
 from cli.resolving.web import Content, Unavailable

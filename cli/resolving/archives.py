@@ -12,8 +12,8 @@ from pathlib import Path
 
 import requests
 
-from cli.apt import Apt, run
 from cli.resolving import web
+from cli.resolving.apt import Apt, run
 from cli.resolving.web import Unavailable
 from rigwright.containers.tables import KnownArchive
 from rigwright.debs.versions import LEADS, upstream

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.nvidia import kernels, world
+from lab import world
+from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.parts import REFUSES

@@ -13,8 +13,7 @@ import pyinfra_cli  # noqa: F401
 import pytest
 from gevent import get_hub
 
-from cli.bundling import packages
-from cli.resolving import web
+from cli.resolving import packages, web
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.host import facts
 from roles.weights.host import reach, rehash

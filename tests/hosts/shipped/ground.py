@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from lab import conda, tiny_model, tiny_projector, wheels
+from lab import conda, tiny_model, tiny_projector, wheels, world
 from lab.envs import OURS, suits
 from lab.hosts import Host, HostSpec
 from lab.hub import Hub
 from lab.index import Channel, Index
 from lab.labs import Lab
-from lab.nvidia import archive, from_nvidia, kernels, world
+from lab.nvidia import archive, from_nvidia, kernels
 from lab.nvidia.keys import Key
 from lab.nvidia.models import addresses
 from lab.wheels import Wheel

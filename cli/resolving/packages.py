@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote
 
-from cli.apt import TARGET, Apt, run
-from cli.bundling.mirrored import VERBATIM, Brought, mirrored
+from cli.resolving.apt import TARGET, Apt, run
 from cli.resolving.archives import TIMELY
+from cli.resolving.mirrored import VERBATIM, Brought, mirrored
 from cli.resolving.web import Unavailable
 from rigwright.host.systems import CODENAMES, COMPONENTS, KEYRING
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 
-from cli.apt import TARGET, Apt, run
+from cli.resolving.apt import TARGET, Apt, run
 from cli.resolving.web import Content, Unavailable
 from rigwright.supply.archives import APART, PACKAGES, SIGNED, Release, Suite, release
 from rigwright.types import RelativePath
