@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, Word, named, rig_of
 from cli.ending import leave
 from cli.tables import paragraph, say, show
 from cli.written import put

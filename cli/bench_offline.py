@@ -14,7 +14,8 @@ import click
 
 from cli.bench_options import JSON, say
 from cli.clients import Interrupt, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, Refused, Unreached
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import no_room

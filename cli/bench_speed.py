@@ -21,7 +21,8 @@ from checks.looking import Box
 from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed as NotAsDeclared
 from cli.ending import Refused, Unreached, lacking
 from cli.interrupts import STATUS as INTERRUPTED

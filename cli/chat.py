@@ -21,7 +21,8 @@ from paramiko import Channel
 
 from checks.looking import Box, boxes
 from cli import completing, gate, interrupts
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, leave
 from cli.reach import of_instance, to_port
 from cli.tables import say

@@ -74,3 +74,11 @@ def _keys(data: Any, key: str) -> Iterator[str]:
 
 def _fitting(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
+
+
+LIMIT = click.option(
+    "--limit",
+    metavar="HOST",
+    help="Only this host or group, or several with commas between.",
+    shell_complete=hosts,
+)

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from checks.looking import Box, each
 from checks.results import STATUS, Report, worst
 from cli.clients import INSTANCE, chosen, reach
-from cli.declared import LIMIT, InventoryFile
+from cli.completing import LIMIT
+from cli.declared import InventoryFile
 from cli.evidence import gathered
 from cli.log_file import LAST, read_log
 from cli.tables import paragraph, say

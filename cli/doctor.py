@@ -17,7 +17,8 @@ import click
 
 from checks.looking import Box, each
 from cli.calling import as_given, called
-from cli.declared import LIMIT, InventoryFile, named
+from cli.completing import LIMIT
+from cli.declared import InventoryFile, named
 from cli.status import Faulty, reached
 from cli.tables import say
 from rigwright.declaration.rig import Rig

@@ -17,7 +17,8 @@ from checks.results import STATUS, Conforms, worst
 from checks.survey.health import look
 from cli import interrupts
 from cli.clients import INSTANCE, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.tables import lasting, paragraph, say
 from rigwright.engines.log import Begun
 from rigwright.operate import health as judging

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from cli import interrupts, quick
-from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of, whole
 from cli.ending import Failed, Unreached
 from rigwright.declaration.rig import Rig
 from rigwright.orders import DIGEST

@@ -15,7 +15,8 @@ from checks.looking import Box
 from checks.results import STATUS
 from cli.bench_options import counts, say
 from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write

@@ -10,7 +10,8 @@ from datetime import datetime, timezone
 import click
 
 from checks.looking import Box, boxes, each
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, absent, leave
 from cli.state import JSON
 from cli.tables import say, show, size

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of
 from cli.tables import show
 from rigwright.declaration.rig import Rig
 from rigwright.inventory import layers, making

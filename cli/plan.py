@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import click
 
 from checks.looking import Box, boxes, each
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import absent, leave
 from cli.tables import paragraph, show, size
 from rigwright.containers.plan import Refused as NoContainers

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of
 from rigwright.problems import unknown
 
 

@@ -19,7 +19,8 @@ from checks.catalogue import every
 from checks.looking import Box
 from checks.results import STATUS, HostReport, Report
 from cli.clients import reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.evidence import gathered
 from cli.written import put

@@ -14,7 +14,8 @@ from gevent.queue import Queue
 from checks.looking import Box, Rigs, boxes, each
 from checks.results import STATUS
 from cli import completing, interrupts
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import absent, leave
 from cli.tables import say, show
 from rigwright.declaration.rig import Rig

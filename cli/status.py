@@ -16,7 +16,8 @@ from checks.backend import load as targets_of
 from checks.looking import Box, Gone, each
 from checks.survey.health import look
 from cli.calling import as_given
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
 from cli.tables import paragraph, say

@@ -12,7 +12,8 @@ from checks import Drift
 from checks.looking import Box, each
 from checks.survey.health import look
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.judged import Host, Judged, finish, line
 from cli.measured import ours

@@ -13,7 +13,8 @@ import click
 from checks.looking import Box, boxes
 from cli import completing
 from cli.clients import Door, Interrupt
-from cli.declared import INVENTORY, LIMIT, named, whole
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, whole
 from cli.ending import Failed, Unreached, leave
 from cli.hosts import Wanted, perform
 from cli.judged import line

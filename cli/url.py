@@ -8,7 +8,8 @@ import click
 
 from cli import completing
 from cli.calling import spelt
-from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, Word, named, rig_of
 from cli.tables import say, show
 from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways

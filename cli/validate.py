@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of, whole
 from cli.tables import say, show, size
 from rigwright.declaration.rig import Instance, Rig
 from rigwright.declaration.secrets import exposed

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from cli.declared import LIMIT, Word, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import Word, named, rig_of
 from cli.tables import say, show
 from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.choice import ANY, Asked, choices, nothing

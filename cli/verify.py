@@ -9,7 +9,8 @@ import click
 
 from checks.looking import Box, each
 from cli.clients import INSTANCE, Door, Interrupt, chosen, door, door_of, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.judged import Host, Judged, finish, line
 from rigwright.declaration.rig import Instance
 from rigwright.operate.place import at_instance

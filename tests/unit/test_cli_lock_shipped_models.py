@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from cli import main
 from cli.resolving import verb
 from lab.hub import Hub
+from rigwright import inventory
 from rigwright.declaration.instances import Making
 from rigwright.inventory import load, making
 from rigwright.paths import ROOT
