@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from checks.looking import Box
 from rigwright.baseline.run import Fingerprint
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 from rigwright.nvidia.cards import presence, smi
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.serving.units import STARTED_FROM

@@ -26,8 +26,8 @@ from checks.survey.carry import COMMAND, answers, asked, program
 from checks.survey.section import Scene
 from checks.survey.sections import SECTIONS
 from lab.hosts import Host
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from roles import root
 
 ASKED = Path(__file__).with_name("asked.py")

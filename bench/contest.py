@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from paramiko import SSHException
 
 from bench.figures import BARE, OTHER, PORT, UNIT
-from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Installation, Service
 from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.serving.listeners import LOOPBACK, listener
-from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import OWNED, RUN, STARTED_FROM, credential_path, unit
 from roles.deploy_lock import SILENCE, DeployLock
 from roles.root import Failed, Root

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from bench.ladder import Loaded, Rung, Sample, Saturation, queues, saturation
 from bench.load import CHAT, Asked
-from rigwright.declaration.rig import Instance
 from rigwright.engines.metrics import Metrics, Names, read
+from rigwright.model.rig import Instance
 
 if TYPE_CHECKING:
     from roles.client import Client

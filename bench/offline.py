@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.contest import LOAD_UNIT, Contest, Deployed, NotMeasured, contest
 from checks.looking import Box
-from rigwright.declaration.rig import Instance
 from rigwright.engines.offline import Offline, Wanted
+from rigwright.model.rig import Instance
 from rigwright.problems import printable
 
 # What of a unit is of its life as a server: its folder in /run is there while it runs, and its key is for clients.

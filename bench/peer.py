@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bench import locked
 from lab.hosts import Host
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import desired
 from rigwright.host.facts import HostFacts, packages
-from rigwright.host.preflight import HOME
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
+from rigwright.plan.preflight import HOME
 from rigwright.serving.generation import mode
 from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
 from rigwright.supply.network import authority_path

@@ -17,12 +17,12 @@ from checks.look import Look, Seen
 from checks.report import Reporter, Silent
 from checks.run import Begun
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
-from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import DeclaredEnv, Instance, Rig
 from rigwright.monitoring.service import services
+from rigwright.plan.desired import Desired
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {

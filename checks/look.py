@@ -16,15 +16,15 @@ from testinfra.host import Host
 
 from checks.backend import UnknownHost, reach, testinfra_host
 from checks.backend import load as load_inventory
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import foreign, load
+from rigwright.model.rig import Rig
 from roles import root
 from roles.unreached import away
 
 if TYPE_CHECKING:
     from checks.survey.taken import Survey
-    from rigwright.host.desired import Desired
     from rigwright.host.facts import HostFacts
+    from rigwright.plan.desired import Desired
 
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
@@ -82,7 +82,7 @@ class Seen:
     @cached_property
     def desired(self) -> Desired:
         """What its rig comes to on it; raises as `facts`."""
-        from rigwright.host.desired import desired
+        from rigwright.plan.desired import desired
 
         return desired(self.rig, self.facts)
 

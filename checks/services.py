@@ -9,9 +9,9 @@ from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import UnitFile, declared
-from rigwright.declaration.rig import Rig
 from rigwright.engines.container import Container
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 
 RESTART = "run `systemctl reset-failed` and `systemctl restart` on that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""

@@ -10,8 +10,8 @@ from checks.survey.gates import GATES
 from checks.survey.reach import REACH
 from checks.survey.requests import Answer
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Instance
 from rigwright.engines.kind import Service
+from rigwright.model.rig import Instance
 from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, holder, names
 
 SHOWN = 120  # characters of an answer in a line for people

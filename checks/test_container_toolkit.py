@@ -12,8 +12,8 @@ from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from checks.survey.taken import Survey
 from rigwright.containers.files import paths, settings, source_path
 from rigwright.containers.found import store
-from rigwright.debs.group import differing
-from rigwright.declaration.rig import Rig
+from rigwright.model.debs.group import differing
+from rigwright.model.rig import Rig
 from rigwright.nvidia.packages import verdicts
 
 

@@ -16,9 +16,9 @@ from checks.survey.images import Container as Found
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, Process
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.container import Container
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Instance, Rig
+from rigwright.plan.desired import Desired
 
 # File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
 MADE = {

@@ -11,8 +11,8 @@ from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
 from checks.survey.taken import Survey
 from checks.test_nvidia_driver import gpus, heard
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import bridges, limits
 from rigwright.nvidia.cards import health as nvidia_health
 from rigwright.nvidia.cards import presence as nvidia_driver

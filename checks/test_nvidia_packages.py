@@ -7,8 +7,8 @@ from checks.nvidia import driver_facts, managed, no, planned, record, state, wit
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.driver import found_files as nvidia_files
 from rigwright.nvidia.driver import record as nvidia_record

@@ -16,11 +16,11 @@ from checks.survey.section import Scene
 from checks.survey.serving import SERVING, Started
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, declared, ours
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Expanded, Service
-from rigwright.host.desired import Desired
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.plan.desired import Desired
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import environment, strange

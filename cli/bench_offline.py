@@ -21,8 +21,8 @@ from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import no_room
 from cli.tables import paragraph
 from cli.written import put
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.offline import Wanted
+from rigwright.model.rig import Instance, Rig
 from rigwright.problems import printable
 
 if TYPE_CHECKING:

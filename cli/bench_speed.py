@@ -32,8 +32,8 @@ from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
 from rigwright.baseline.run import Run, Series
-from rigwright.declaration.rig import Instance
-from rigwright.engines.evidence import Published
+from rigwright.model.engines.evidence import Published
+from rigwright.model.rig import Instance
 from rigwright.operate.place import at_instance
 from rigwright.problems import counted, printable
 from roles import root

@@ -11,10 +11,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.calling import GIVEN
-from rigwright.declaration.rig import Rig
 from rigwright.files import content
 from rigwright.inventory import load
 from rigwright.limits import limited, twins
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, printable, shown, suggestion, told
 
 LARGEST = 16 << 20  # bytes of an inventory

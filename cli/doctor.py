@@ -21,11 +21,11 @@ from cli.completing import LIMIT
 from cli.declared import InventoryFile, named
 from cli.status import Faulty, reached
 from cli.tables import say
-from rigwright.declaration.rig import Rig
 from rigwright.declaration.secrets import exposed
 from rigwright.engines.log import matched_lines
-from rigwright.host.preflight import refusals
 from rigwright.inventory import load, tolerating
+from rigwright.model.rig import Rig
+from rigwright.plan.preflight import refusals
 from rigwright.problems import Invalid, printable
 from rigwright.serving.activation import goal
 from rigwright.serving.units import STOPPED

@@ -14,7 +14,7 @@ from cli import interrupts, quick
 from cli.completing import LIMIT
 from cli.declared import INVENTORY, named, rig_of, whole
 from cli.ending import Failed, Unreached
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.orders import DIGEST
 from rigwright.paths import ROOT
 from rigwright.supply.expected import heard, refusal, spoken

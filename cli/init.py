@@ -23,9 +23,9 @@ from cli.ending import Failed, Refused, Unreached
 from cli.tables import say
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import private_key, wrong
-from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.host.systems import system_refusals
 from rigwright.inventory import connecting, layers, making
+from rigwright.model.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.patches import patch
 from rigwright.problems import Invalid, said, unknown
 from rigwright.supply.lock import Lock

@@ -16,13 +16,13 @@ from cli.declared import named, rig_of
 from cli.ending import Unreached
 from cli.tables import say
 from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
 from rigwright.file_lock import LockHeld
 from rigwright.gateway import host_keys, keyring
 from rigwright.gateway.host_keys import Brought, Having
 from rigwright.gateway.key_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.keyring import Keyring
 from rigwright.host.deploy_lock import holder_record
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, counted, printable
 from roles import root
 from roles.unreached import away

@@ -21,7 +21,7 @@ from cli.ending import lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write
 from cli.measured import metrics_path, no_room, undisturbed
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.model.rig import Instance, Rig
 from roles.client import Failed, Lost
 
 STREAMS = "10,30,64,128,200,256"

@@ -9,9 +9,9 @@ import click
 
 from checks.looking import Box
 from cli.ending import Refused
-from rigwright.declaration.rig import Instance
 from rigwright.engines.metrics import read
 from rigwright.engines.request import MODELS, Request
+from rigwright.model.rig import Instance
 from rigwright.problems import printable
 from roles.client import Client, Failed
 

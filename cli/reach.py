@@ -19,7 +19,7 @@ from cli.completing import LIMIT
 from cli.declared import INVENTORY
 from cli.ending import Unreached, leave
 from cli.tables import say
-from rigwright.declaration.instance import Instance
+from rigwright.model.instance import Instance
 from rigwright.problems import printable, unknown
 from roles import root
 

@@ -27,9 +27,9 @@ from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
 from rigwright.engines.log import matched_lines
+from rigwright.model.rig import Instance, Rig
 from rigwright.operate.diagnose import diagnosed, names
 from rigwright.operate.evidence import Evidence
 from rigwright.paths import ROOT

@@ -18,8 +18,8 @@ from cli.asked import Runs
 from cli.completing import LIMIT
 from cli.declared import INVENTORY
 from cli.ending import Failed, Unreached, leave
-from rigwright.declaration.instance import Instance
 from rigwright.envs import env
+from rigwright.model.instance import Instance
 from rigwright.problems import printable, unknown
 from rigwright.render import render
 from rigwright.serving import inside

@@ -18,8 +18,8 @@ from cli.completing import LIMIT
 from cli.declared import INVENTORY
 from cli.ending import absent, leave
 from cli.tables import say, show
-from rigwright.declaration.rig import Rig
 from rigwright.engines.log import Cause, matching_cause
+from rigwright.model.rig import Rig
 from rigwright.problems import printable, unknown
 from rigwright.serving.live import INSTANCE, Served
 from roles import root

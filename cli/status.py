@@ -21,11 +21,11 @@ from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
 from cli.tables import paragraph, say
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load, tolerating
+from rigwright.model.rig import Instance, Rig
 from rigwright.operate import health as judging
 from rigwright.operate.health import Health, Look
 from rigwright.problems import Invalid, Problem, printable

@@ -17,7 +17,7 @@ from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.judged import Host, Judged, finish, line
 from cli.measured import ours
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 from rigwright.operate import health
 from rigwright.operate.place import at_instance
 from rigwright.operate.stress import Probed, total

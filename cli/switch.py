@@ -26,9 +26,9 @@ from cli.verify import verified
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import ANY, Asked, choices
 from rigwright.declaration.edit import Switch, sharing, switched
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.declaration.theirs import RULE, Theirs, theirs_of
 from rigwright.inventory import layers, load
+from rigwright.model.rig import Instance, Rig
+from rigwright.model.theirs import RULE, Theirs, theirs_of
 from rigwright.problems import Invalid, counted, unknown
 from rigwright.serving import theirs as taking
 from rigwright.serving.activation import activation, goal

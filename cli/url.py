@@ -11,8 +11,8 @@ from cli.calling import spelt
 from cli.completing import LIMIT
 from cli.declared import INVENTORY, Word, named, rig_of
 from cli.tables import say, show
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
+from rigwright.model.rig import Rig
 from rigwright.problems import unknown
 from rigwright.serving.units import credential_path
 

@@ -7,10 +7,10 @@ import click
 from cli.completing import LIMIT
 from cli.declared import INVENTORY, named, rig_of, whole
 from cli.tables import say, show, size
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.declaration.secrets import exposed
 from rigwright.engines.caution import placed, warnings
 from rigwright.engines.fit import GIB
+from rigwright.model.rig import Instance, Rig
 
 
 @click.command()

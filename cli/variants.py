@@ -15,9 +15,9 @@ from cli.declared import Word, named, rig_of
 from cli.tables import say, show
 from rigwright.declaration.catalog import Card, Catalog
 from rigwright.declaration.choice import ANY, Asked, choices, nothing
-from rigwright.declaration.rig import Rig
-from rigwright.engines.purpose import NEEDS, WORKLOADS
 from rigwright.inventory import layers, making
+from rigwright.model.engines.purpose import NEEDS, WORKLOADS
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid, counted, unknown
 

@@ -12,7 +12,7 @@ from cli.clients import INSTANCE, Door, Interrupt, chosen, door, door_of, reach
 from cli.completing import LIMIT
 from cli.declared import INVENTORY
 from cli.judged import Host, Judged, finish, line
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 from rigwright.operate.place import at_instance
 from rigwright.operate.verify import Finding
 from rigwright.problems import printable

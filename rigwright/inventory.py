@@ -10,7 +10,7 @@
         },
     })
 
-Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.declaration.rig.RigEntry`'s fields.
+Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.model.rig.RigEntry`'s fields.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from rigwright.declaration import host_key
 from rigwright.declaration.alone import declared
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import KEYS, refusals, wrong
-from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import RigEntry
+from rigwright.model.rig import Rig
 from rigwright.monitoring.refused import refuse_unreached
 from rigwright.monitoring.watched import read as read_watched
 from rigwright.monitoring.watched import watched as watched_of

@@ -7,11 +7,11 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.patches.patch import PROGRAM
+from rigwright.plan import trees
+from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
 from rigwright.supply.tools import Tools

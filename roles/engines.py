@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pyinfra.api import deploy
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
 from rigwright.engines import apart
 from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs import spent
 from rigwright.envs.installer import installer
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan import trees
+from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.fetching import spec
 from rigwright.supply.lock import Artefact

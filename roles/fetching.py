@@ -10,8 +10,8 @@ from pathlib import Path
 from pyinfra import host
 from pyinfra.api import StringCommand
 
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.fetching import run_name, secrets, spec, wheels_spec
 from rigwright.supply.lock import Artefact

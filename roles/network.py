@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.supply.network import authority_path
 from roles.operations.files import Text, absent, texts
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright import trees
 from rigwright.containers.leaving import release as release_containers
-from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.model.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.monitoring.found import release as release_monitoring
 from rigwright.nvidia.driver.files import release
+from rigwright.plan import trees
 from rigwright.render import render
 from rigwright.serving import theirs
 from rigwright.serving.generation import ACTIVATING

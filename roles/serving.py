@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration import keys
 from rigwright.declaration.edit import Switch
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.service import ROTATION, rotation
-from rigwright.host.desired import Desired, node_of
+from rigwright.model import keys
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired, node_of
 from rigwright.serving.beside import Beside, beside
 from rigwright.serving.doctors import examinations
 from rigwright.serving.live import JOB

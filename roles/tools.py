@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pyinfra.api import deploy
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
+from rigwright.plan import trees
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.tools import Tools

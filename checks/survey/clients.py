@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 from checks.survey.requests import PATIENCE, Answer, Ask, Part, Requests
 from checks.survey.section import Scene, Section
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway import keyring
 from rigwright.gateway.conf import PATHS
-from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
 from rigwright.gateway.service import ADMIN
+from rigwright.model.entry import Share
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Instance, Rig
 from rigwright.monitoring.service import services
 from rigwright.operate.place import own_address, reached
 from rigwright.serving.listeners import LOOPBACK

@@ -20,7 +20,7 @@ from rigwright.containers.found import (
     names,
     store,
 )
-from rigwright.containers.tables import DOCKER, TOOLKIT
+from rigwright.model.containers.tables import DOCKER, TOOLKIT
 from rigwright.supply.network import network
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section
 from rigwright.containers import found
-from rigwright.declaration.rig import Rig
 from rigwright.host import facts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver import record
 from rigwright.nvidia.driver.files import store
 from rigwright.nvidia.driver.found import OF_A_DRIVER, SOURCE

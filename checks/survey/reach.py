@@ -7,10 +7,10 @@ from pathlib import PurePosixPath
 
 from checks.survey.found_files import FoundFile as FoundFile
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import ADMIN
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services
 from rigwright.operate.place import reached
 from rigwright.serving.listeners import LOOPBACK

@@ -9,8 +9,8 @@ from checks.survey.carry import COMMAND, MOST, answers, asked, more, probed, pro
 from checks.survey.section import Scene
 from checks.survey.sections import EARLY, PROBED, SECTIONS
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 from roles import root
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright import trees
 from rigwright.engines.kind import MARKER
 from rigwright.envs.env import prefix
+from rigwright.plan import trees
 from rigwright.supply.root_programs import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 from rigwright.weights.records import PACKAGE, programs
 

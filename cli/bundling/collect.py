@@ -27,10 +27,10 @@ from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_o
 from cli.resolving.web import Content, Unavailable
 from cli.tables import say, show, size
 from rigwright.containers.carried import distribution
-from rigwright.debs.group import Group
 from rigwright.declaration.containers import groups_for
 from rigwright.file_lock import LockHeld, file_lock
 from rigwright.host.facts import packages as needed
+from rigwright.model.debs.group import Group
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
 from rigwright.supply.bundle import ADVISORIES, INDEX, Row, listed, read, text

@@ -12,7 +12,7 @@ from cli.resolving.offered import Offered, key_of, row_of
 from cli.resolving.packages import Archive as Distribution
 from cli.resolving.web import Unavailable
 from rigwright.declaration.catalog import DRIVER
-from rigwright.nvidia.driver.tables import Tables
+from rigwright.model.nvidia.tables import Tables
 from rigwright.supply.lock import Artefact
 from rigwright.types import Archive
 

@@ -16,9 +16,9 @@ from cli.resolving import ranged, web, wheels
 from cli.resolving.index import newest_source, released
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
-from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
+from rigwright.model.rig import PATCHED_TOOLKIT, Rig
 from rigwright.patches import brought as brings
 from rigwright.patches.apply import Read, Refused, outcome
 from rigwright.patches.patch import Patch, becomes, chosen

@@ -19,11 +19,11 @@ from rigwright.advisories.bindings import PredicateKeys
 from rigwright.advisories.components import is_locked
 from rigwright.advisories.gateway_fields import is_refused_field
 from rigwright.advisories.versions import parse_version
-from rigwright.declaration.models import Missing
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.request import ONE_TOKEN
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.models import Missing
+from rigwright.model.rig import Instance, Rig
 from rigwright.supply.lock import Lock
 from rigwright.weights.checkpoint import Checkpoint, checkpoint
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC
 from rigwright.containers.plan import ContainerPlan
-from rigwright.containers.tables import DOCKER, TOOLKIT, KnownArchive
-from rigwright.debs.group import Group
-from rigwright.declaration.rig import Rig
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, KnownArchive
+from rigwright.model.debs.group import Group
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.packages.pins import PRIORITY
 from rigwright.render import render

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rigwright.containers import daemon
-from rigwright.containers.tables import REFRESH_UNIT as REFRESH_UNIT
-from rigwright.containers.tables import SPEC as SPEC
 from rigwright.debs.sources import SourceFile
-from rigwright.declaration.rig import Rig
 from rigwright.host.channel import (
     Schema,
     apt_failure,
@@ -27,6 +24,9 @@ from rigwright.host.channel import (
     truth,
     word,
 )
+from rigwright.model.containers.tables import REFRESH_UNIT as REFRESH_UNIT
+from rigwright.model.containers.tables import SPEC as SPEC
+from rigwright.model.rig import Rig
 from rigwright.nvidia.values import maybe, package, version
 from rigwright.render import render
 

@@ -20,15 +20,15 @@ from pydantic import (
 )
 
 from rigwright import toml
-from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
 from rigwright.engines import kinds
-from rigwright.engines.evidence import Derived
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
-from rigwright.engines.purpose import Blocked
-from rigwright.envs.keys import EnvKeys
 from rigwright.host.systems import SYSTEMS
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, group_of
+from rigwright.model.engines.evidence import Derived
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.engines.purpose import Blocked
+from rigwright.model.envs.keys import EnvKeys
+from rigwright.model.nvidia.tables import tables
 from rigwright.older import renamed
 from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys

@@ -6,12 +6,12 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 
-from rigwright.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive, group_of
-from rigwright.debs.group import Group, group
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instance import Instance
-from rigwright.supply.answers import complaint
+from rigwright.model.answers import complaint
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive, group_of
+from rigwright.model.debs.group import Group, group
+from rigwright.model.entry import RigEntry
+from rigwright.model.instance import Instance
 from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
 

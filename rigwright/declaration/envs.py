@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Refuse
-from rigwright.declaration.rig import DeclaredEnv
 from rigwright.engines import kinds
+from rigwright.model.answers import complaint
+from rigwright.model.entry import RigEntry
+from rigwright.model.rig import DeclaredEnv
 from rigwright.patches.patch import chosen
 from rigwright.plugins.plugin import Plugin, together, unfit
 from rigwright.problems import suggestion, unknown
-from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
 from rigwright.supply.machine_code import refusals
 

@@ -7,21 +7,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from rigwright.declaration import keys
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instance_entry import InstanceEntry
-from rigwright.declaration.models import Missing, Selection
-from rigwright.declaration.rig import POWER_UNIT, DeclaredEnv, Instance, Part
 from rigwright.engines import kinds
 from rigwright.engines.caution import judged, placed
-from rigwright.engines.keys import EngineKeys, PatchedKeys
 from rigwright.engines.kind import InstallingKind, Kind
+from rigwright.model import keys
+from rigwright.model.answers import complaint
+from rigwright.model.engines.keys import EngineKeys, PatchedKeys
+from rigwright.model.entry import RigEntry
+from rigwright.model.instance_entry import InstanceEntry
+from rigwright.model.models import Missing, Selection
+from rigwright.model.rig import POWER_UNIT, DeclaredEnv, Instance, Part
 from rigwright.patches.patch import Patch, chosen
 from rigwright.plugins.plugin import chosen as chosen_plugins
 from rigwright.problems import Invalid, counted, shown, suggestion, unknown
 from rigwright.supply import lock as locks
-from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Lock
 
 Refuse = Callable[[str, str], None]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rigwright import files
 from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 
 def exposed(rigs: Iterable[Rig]) -> dict[str, str]:

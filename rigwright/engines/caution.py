@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rigwright.declaration.catalog import Card
-    from rigwright.declaration.rig import Instance, Rig
+    from rigwright.model.rig import Instance, Rig
     from rigwright.patches.patch import Patch
 
 

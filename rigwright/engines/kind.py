@@ -17,23 +17,23 @@ from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS
 from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.log import Begun, Cause
 from rigwright.engines.metrics import Names
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
 from rigwright.engines.sandbox import Sandbox as Sandbox
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
     from rigwright.declaration.catalog import Catalog, Model
-    from rigwright.declaration.entry import Roots
-    from rigwright.declaration.models import Selection
-    from rigwright.declaration.rig import Instance, Part, Rig
     from rigwright.engines.caution import Placed
     from rigwright.engines.fit import Memory
     from rigwright.engines.offline import Offline, Wanted
     from rigwright.host.facts import HostFacts
+    from rigwright.model.entry import Roots
+    from rigwright.model.models import Selection
+    from rigwright.model.rig import Instance, Part, Rig
     from rigwright.nvidia.cuda.toolkit import Toolkit
 
 # In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
@@ -243,7 +243,7 @@ class Kind(ABC):
         """The files of a model that it reads, its own weights first.
 
         Raises:
-            rigwright.declaration.models.Missing: with every key that stands for nothing, a line each.
+            rigwright.model.models.Missing: with every key that stands for nothing, a line each.
         """
 
     def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:

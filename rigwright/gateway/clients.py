@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 VARIABLE = "RIGWRIGHT_API_KEY"
 """The variable of the environment from which programs of ours, and configurations, take the key."""

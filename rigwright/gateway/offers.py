@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from rigwright.declaration.instance import Instance
-from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
 from rigwright.gateway.fields import rule_names
-from rigwright.gateway.types import OPAQUE_ORIGIN
+from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.model.gateway.types import OPAQUE_ORIGIN
+from rigwright.model.instance import Instance
 from rigwright.problems import unknown
 
 # Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of

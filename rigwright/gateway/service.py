@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from rigwright.gateway import conf, given, reservations
 from rigwright.gateway.fields import request_rules
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.host.unit_states import UNIX, Holder, UnitState
 from rigwright.render import render
-from rigwright.serving.unit_states import UNIX, Holder, UnitState
 from rigwright.serving.units import LINKS, STARTED_FROM
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
-    from rigwright.gateway.entry import Gateway
+    from rigwright.model.gateway.entry import Gateway
+    from rigwright.model.rig import Rig
 
 # What holds a listener's port: PREFIX, the port, `.socket`.
 PREFIX = "rigwright_gateway-"

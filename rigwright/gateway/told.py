@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from rigwright.declaration.rig import Rig
-from rigwright.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.rig import Rig
 
 
 def sentences(rig: Rig) -> list[str]:

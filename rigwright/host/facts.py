@@ -8,7 +8,6 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright import nginx
-from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import InstallingKind
 from rigwright.envs.installer import ENVIRONMENTS
 from rigwright.gateway import service as gateway
@@ -28,12 +27,13 @@ from rigwright.host.channel import (
     version,
     word,
 )
-from rigwright.host.undeclared import undeclared
+from rigwright.model.rig import Rig
 from rigwright.monitoring import found as monitoring
 from rigwright.monitoring.service import KINDS
 from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.nvidia.cuda.compilers import SPECIFIED_SINCE
 from rigwright.nvidia.values import node, nodes
+from rigwright.plan.undeclared import undeclared
 from rigwright.serving.units import UNITS
 from rigwright.weights import sharing, stored
 

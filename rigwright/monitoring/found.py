@@ -13,7 +13,7 @@ from rigwright.monitoring.service import KINDS, data, folder, secrets, services,
 from rigwright.serving.units import STARTED_FROM, UNITS
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
+    from rigwright.model.rig import Rig
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rigwright.problems import Frozen, Invalid, Problem
 from rigwright.types import Name, Text
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
+    from rigwright.model.rig import Rig
 
 
 class Door(Frozen):

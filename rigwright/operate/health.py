@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.log import Cause, faults, matching_cause
 from rigwright.engines.metrics import Metrics, read
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.service import PROBE_TIMEOUT, ROUTER_RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import smi
 from rigwright.serving.units import credential_path
 

@@ -7,8 +7,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Instance, Rig
 from rigwright.problems import unknown
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.units import credential_path

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.caution import placed
 from rigwright.engines.fit import GIB, MIB
 from rigwright.engines.kind import Installation
@@ -17,6 +16,7 @@ from rigwright.gateway.given import ROUTER_UNIT
 from rigwright.gateway.service import ADMIN, SILENCE
 from rigwright.host import channel
 from rigwright.host.channel import number
+from rigwright.model.rig import Instance, Rig
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.theirs import drain

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import prefix
+from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.plugins import verdict
 from rigwright.plugins.keys import Doctor
 from rigwright.render import render

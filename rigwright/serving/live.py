@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from rigwright.declaration.rig import CACHES, WARM
 from rigwright.engines.kind import MARKER
 from rigwright.gateway import reservations
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
@@ -26,11 +25,12 @@ from rigwright.host.channel import (
     unit,
     word,
 )
+from rigwright.host.unit_states import UNIX, UnitState
+from rigwright.model.rig import CACHES, WARM
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation
 from rigwright.serving.listeners import PREFIX
 from rigwright.serving.manifest import Read, read
-from rigwright.serving.unit_states import UNIX, UnitState
 from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
 from rigwright.supply.root_programs import INSTALLERS
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import Installation, Service
+from rigwright.host.systemd import command_line, environment_file
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.render import render
-from rigwright.serving.systemd import command_line, environment_file
-from rigwright.serving.unit_states import UnitState
 
 # Where the gateway finds what may be asked: NAME -> the socket of an instance that has answered.
 LINKS = "/run/rigwright/gateway"

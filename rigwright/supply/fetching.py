@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from rigwright.declaration.origins import HUB_ORIGIN, origin
-from rigwright.declaration.rig import Rig, urls
 from rigwright.host.locks import LOCKS
+from rigwright.model.origins import HUB_ORIGIN, origin
+from rigwright.model.rig import Rig, urls
 from rigwright.supply import images
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 # Mirror names with a protocol of their own; every other name is a folder of files.
 APT = "apt"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT, INSTALLERS, LOCKED_GROUPS, TOOLS

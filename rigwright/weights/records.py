@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.locks import LOCKS
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.units import UNITS
 from rigwright.supply.lock import Artefact

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.channel import Told, optional, tolerant, truth, word
+from rigwright.model.entry import Share
+from rigwright.model.rig import Rig
 from rigwright.nginx import PROGRAM
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS

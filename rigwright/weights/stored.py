@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.channel import hexadecimal, matching, number, said, seconds, text, tolerant
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.serving.live import Served
 from rigwright.weights.records import RECORD, Recorded, records_folder

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.kind import Service
 from rigwright.engines.metrics import Metrics
 from rigwright.engines.request import Request
+from rigwright.model.rig import Instance
 from rigwright.operate import prompts, stress
 from rigwright.operate.reply import NoMessage, Reply, message
 from rigwright.operate.stress import Probe, Probed, Turn

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.kind import Service
 from rigwright.engines.metrics import Metrics, read
 from rigwright.engines.request import ONE_TOKEN, Request
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import Instance
 from rigwright.operate import prompts
 from rigwright.operate.verify import CHECKS, PATCHES, SERVER, WARM, Check, Finding, Seen, judged
 from rigwright.serving.live import Served
-from rigwright.serving.unit_states import UnitState
 from roles.client import BUSY, Client
 
 ROOM = 512  # tokens of an instance's context that an answer does not get: its question takes them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring.figures import textfiles
 from rigwright.monitoring.service import KEEPING, data, exporter, folder, secrets, services, told_targets
 from rigwright.serving.units import UNITS

@@ -10,9 +10,9 @@ from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, operation
 
 from rigwright.debs import simulation
-from rigwright.debs.group import Group, differing
 from rigwright.debs.simulation import Simulation, objections
-from rigwright.declaration.rig import Rig
+from rigwright.model.debs.group import Group, differing
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import LocalFile, Packages
 from rigwright.supply.network import network

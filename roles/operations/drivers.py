@@ -11,7 +11,7 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import declared
 from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.files import COMPONENT, release, store

@@ -16,10 +16,10 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
-from rigwright.declaration.rig import Rig
 from rigwright.engines.log import faults
 from rigwright.gateway.given import GATEWAY, ROUTER
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.presence import UNEXPLAINED_MIB
 from rigwright.render import render

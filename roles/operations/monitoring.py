@@ -7,7 +7,7 @@ from collections.abc import Generator
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring import found as told
 from rigwright.monitoring import service
 from rigwright.monitoring.found import Found, State

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from pyinfra.api import FunctionCommand, operation
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import Packages
 from rigwright.supply.network import network

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Share
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.weights import sharing
 from rigwright.weights.sharing import Found

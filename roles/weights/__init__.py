@@ -6,8 +6,8 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT
 from rigwright.supply.tools import Tools, hub_client

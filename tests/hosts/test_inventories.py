@@ -15,8 +15,8 @@ import requests
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.nvidia.keys import Key
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Instance, Rig
 from tests.hosts.shipped.ground import RELEASE, Boxes, Ground, ground
 from tests.hosts.support import api_key, deploy, red_lines
 

@@ -17,7 +17,7 @@ from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.parts import REFUSES
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.nvidia.tables import tables
 from rigwright.paths import ROOT
 from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
 from tests.hosts.support import command, plan, until

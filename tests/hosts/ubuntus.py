@@ -12,7 +12,7 @@ from lab.nvidia import archive, from_ubuntu, kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.offered import Archives, nvidia_packages, ubuntu_packages
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.nvidia.tables import tables
 from rigwright.paths import ROOT
 from tests.hosts import drivers
 from tests.hosts.drivers import Box

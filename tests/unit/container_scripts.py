@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rigwright.containers import daemon, leaving
 from rigwright.containers import found as containers_found
-from rigwright.containers.entry import Containers
 from rigwright.containers.found import ContainerFacts
+from rigwright.model.containers.entry import Containers
 from rigwright.render import render
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import LocalFile, Packages

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.declaration.catalog import Card, Catalog
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package
 from rigwright.paths import ROOT

@@ -11,9 +11,6 @@ from types import MappingProxyType
 from rigwright import nginx
 from rigwright.containers import leaving
 from rigwright.containers.found import ContainerFacts
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
-from rigwright.declaration.theirs import Theirs
 from rigwright.engines.image.install import patching
 from rigwright.engines.kind import Job
 from rigwright.engines.llama_cpp.build import Build, build, compiling
@@ -26,6 +23,10 @@ from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.key_version import version_for
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.unit_states import UnitState
+from rigwright.model.entry import Driver
+from rigwright.model.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
+from rigwright.model.theirs import Theirs
 from rigwright.monitoring import found as watching
 from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
@@ -42,7 +43,6 @@ from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.theirs import Container, Found, Taking
-from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
 from rigwright.supply import tools as tools_made
 from rigwright.supply.archives import Suite

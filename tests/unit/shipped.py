@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.supply import images
 from rigwright.supply.lock import Artefact, text

@@ -20,7 +20,7 @@ from rigwright.advisories.osv import EXPORT_FROM, AdvisoryExport, AffectedPackag
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
-from rigwright.declaration.rig import Part
+from rigwright.model.rig import Part
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped

@@ -18,11 +18,11 @@ from bench.offline import command, parse, properties
 from checks.looking import Box
 from cli import clients, main
 from cli.clients import Interrupt
-from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Installation
 from rigwright.engines.offline import Wanted
 from rigwright.engines.vllm.offline import PROGRAM
 from rigwright.engines.vllm.offline_program import SAID, known
+from rigwright.model.rig import COMPILED
 from rigwright.serving.listeners import listener
 from rigwright.serving.units import OWNED, unit
 from roles.root import Failed

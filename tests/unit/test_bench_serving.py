@@ -15,10 +15,10 @@ from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from bench.interval import Interval, interval
 from cli import main
 from cli.bench_serving import _port, _rows, _sure
-from rigwright.declaration.rig import COMPILED
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
 from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.model.rig import COMPILED
 from rigwright.serving.units import credential_path
 from tests.unit.samples import installation, instance, rig
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.fit import GIB, MIB
 from rigwright.engines.vllm import Vllm
-from rigwright.gateway.entry import Gateway
+from rigwright.host.unit_states import UnitState
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.rig import Instance, Rig
 from rigwright.serving import beside as deciding
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import MORE, Beside, Room, beside, refusal, room_script
-from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import unit
 from rigwright.supply.header import Cache, Header
 from tests.unit.host_folder import HostFolder

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from cli import main
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import ANY, Asked, choices
-from rigwright.engines.purpose import NEEDS, Need, Workload
+from rigwright.model.engines.purpose import NEEDS, Need, Workload
 from rigwright.paths import ROOT
 from tests.unit.samples import Box
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rigwright import toml
 from rigwright.declaration.catalog import Catalog, CatalogFile
-from rigwright.declaration.rig import Rig
 from rigwright.host.basics import Listener
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import catalogue_lines, inventory_text

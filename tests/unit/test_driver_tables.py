@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rigwright.declaration.catalog import Catalog
 from rigwright.host.systems import SYSTEMS
-from rigwright.nvidia.driver.tables import Tables, tables
+from rigwright.model.nvidia.tables import Tables, tables
 from rigwright.paths import ROOT
 
 SHIPPED = tables(ROOT).model_dump()

@@ -12,8 +12,8 @@ import pytest
 
 from rigwright.host.basics import Listener
 from rigwright.host.facts import PACKAGES, Account, HostFacts, parse, questions
-from rigwright.host.undeclared import undeclared
 from rigwright.monitoring import found as watching
+from rigwright.plan.undeclared import undeclared
 from rigwright.render import render
 from rigwright.supply.fetching import run_name
 from rigwright.weights import sharing

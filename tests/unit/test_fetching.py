@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import Bundle, Row
 from rigwright.supply.fetching import run_name, sources, spec

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import Roots
 from rigwright.engines.llama_cpp.command import options
 from rigwright.engines.llama_cpp.flags import RENAMED, Snapshot, file_name, judge, parse, read
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine
+from rigwright.model.entry import Roots
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from checks.survey.clients import names
-from rigwright.declaration.instance import Instance
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import ways
-from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.gateway.offers import refuse_gateway
 from rigwright.gateway.service import door
 from rigwright.gateway.told import sentences
 from rigwright.inventory import load
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from tests.unit.samples import Box, chat, entry, instance, rig
 from tests.unit.serving_samples import able
 

@@ -10,8 +10,8 @@ import pytest
 
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
 from rigwright.engines.image import keys as image
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import offers
+from rigwright.model.gateway.entry import Gateway
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import instance
 from tests.unit.vllm_samples import ENV, vllm

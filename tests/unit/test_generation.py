@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from rigwright.serving.generation import SETTLE, Generation, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import OWNED

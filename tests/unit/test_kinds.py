@@ -12,10 +12,10 @@ from pydantic import Field
 from rigwright import engines
 from rigwright.declaration.catalog import Catalog
 from rigwright.engines import kinds, register
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.engines.request import Request
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply import lock

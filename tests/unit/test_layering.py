@@ -51,7 +51,7 @@ def imported(path: Path) -> set[str]:
 
 def test_no_module_of_the_domain_imports_what_carries_it_out() -> None:
     rooms = {name.split(".")[1] for name in DOMAIN}
-    assert {"declaration", "engines", "host", "nvidia", "serving", "supply", "weights"} <= rooms
+    assert {"declaration", "engines", "host", "model", "nvidia", "plan", "serving", "supply", "weights"} <= rooms
     assert run(*DOMAIN) == ""
 
 
@@ -66,7 +66,7 @@ def test_nothing_imports_the_command_line(folder: str) -> None:
     assert users == []
 
 
-@pytest.mark.parametrize("module", ["declaration.rig", "engines.llama_cpp.build", "serving.units", "host.preflight"])
+@pytest.mark.parametrize("module", ["model.rig", "engines.llama_cpp.build", "serving.units", "plan.preflight"])
 def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
     assert run(f"rigwright.{module}") == ""
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.models import Missing, Selection
 from rigwright.engines.llama_cpp.model import parts
+from rigwright.model.models import Missing, Selection
 from rigwright.problems import Invalid
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, text

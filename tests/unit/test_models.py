@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.declaration.catalog import Model
-from rigwright.declaration.models import Missing, Selection
 from rigwright.engines.llama_cpp.model import parts
-from rigwright.supply.answers import complaint, mismatch
+from rigwright.model.answers import complaint, mismatch
+from rigwright.model.models import Missing, Selection
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT

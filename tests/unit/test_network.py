@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.render import render
 from rigwright.supply.network import Network, network
 from tests.unit.samples import rig

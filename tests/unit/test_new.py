@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from cli import main
 from cli.resolving.folders import inputs
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.command import command
 from rigwright.inventory import hosts, layers, load
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from rigwright.supply.lock import text
 from tests.unit.checkpoints import QWEN3, WHOLE, row, rows

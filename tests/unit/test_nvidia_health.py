@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.declaration.entry import Driver
+from rigwright.model.entry import Driver
 from rigwright.nvidia.cards.health import COMPLAINTS, complaints, links
 from rigwright.nvidia.cards.smi import gpus
 from rigwright.nvidia.difference import Difference

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.bridges import bridges, peers
 from rigwright.nvidia.cards.limits import clocks, power, windows
 from rigwright.nvidia.cards.reports import joined, links_up, sections

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.declaration.origins import HUB_ORIGIN, origin
+from rigwright.model.origins import HUB_ORIGIN, origin
 from rigwright.supply.fetching import sources
 from tests.unit.samples import Box, artefact, rig
 

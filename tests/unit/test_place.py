@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.operate.place import NoPlace, at_gateway, at_instance, one_line
 from tests.unit.samples import Box, chat, entry
 

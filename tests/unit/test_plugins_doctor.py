@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.rig import COMPILED
+from rigwright.model.rig import COMPILED
 from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, PluginKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict

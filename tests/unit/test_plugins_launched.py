@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Instance
 from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.command import DOOR, PROGRAM
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Instance
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from tests.plugins import COMMANDS, MODULE, wheel

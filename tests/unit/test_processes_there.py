@@ -24,7 +24,7 @@ from checks.survey.processes import Other, Process, Processes, Unit, program
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import declared
-from rigwright.host.desired import desired
+from rigwright.plan.desired import desired
 from rigwright.serving.units import environment
 from tests.unit.samples import facts, instance, rig
 from tests.unit.test_in_force import sound

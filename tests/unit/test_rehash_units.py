@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.serving.units import UNITS
 from rigwright.weights.records import OWNED, records_folder, rehash_units
 from roles.weights.host import rehash

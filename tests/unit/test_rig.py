@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.supply.fetching import spec
 from tests.locks import lock_text
 from tests.unit import samples

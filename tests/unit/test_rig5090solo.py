@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import cuda_architecture, flash_attention_pairs
 from rigwright.engines.llama_cpp.command import command
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from tests.locks import lock_text
 

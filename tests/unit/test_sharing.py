@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.entry import Roots, Share
 from rigwright.host import facts as host_facts
+from rigwright.model.entry import Roots, Share
 from rigwright.nginx import PROOF
 from rigwright.render import render
 from rigwright.serving.units import OWNED as INSTANCES

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Share
+from rigwright.model.entry import Share
 from rigwright.weights.sharing import NOTHING, Found, digest
 from roles.operations import files, sharing
 from roles.operations.files import Entry, Text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rigwright.declaration.catalog import Catalog
+from rigwright.model.answers import mismatch
 from rigwright.paths import ROOT
-from rigwright.supply.answers import mismatch
 from rigwright.supply.lock import Lock
 from rigwright.supply.machine_code import refusals
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import Roots
 from rigwright.engines.image import KIND
 from rigwright.engines.image.keys import Engine, Variant
+from rigwright.model.entry import Roots
 from rigwright.paths import ROOT
 from tests.unit import samples, vllm_samples
 from tests.unit.image_samples import rows

@@ -14,14 +14,14 @@ import pytest
 
 from rigwright.declaration.catalog import Catalog
 from rigwright.envs.env import environment
-from rigwright.host.desired import desired
-from rigwright.host.preflight import evidence
 from rigwright.inventory import load, making
 from rigwright.nvidia.cards.files import POWER
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings
 from rigwright.operate.stress import ladder
 from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
+from rigwright.plan.preflight import evidence
 from tests.unit.driver_hosts import host, reasons, with_lock
 from tests.unit.samples import facts
 from tests.unit.shipped import rigs

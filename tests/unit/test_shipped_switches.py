@@ -16,10 +16,10 @@ from cli.rewriting import edit
 from cli.switch import collect_targets, target
 from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.edit import Switch, sharing, switched
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import desired
 from rigwright.inventory import layers, load
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
 from tests.unit.samples import facts
 from tests.unit.shipped import lock
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
-from rigwright.engines.evidence import Booted, Parsed
 from rigwright.inventory import hosts, load
+from rigwright.model.engines.evidence import Booted, Parsed
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
 from tests.unit.shipped import lock
 

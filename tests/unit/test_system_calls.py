@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from checks.settings import declared
-from rigwright.declaration.entry import Roots
 from rigwright.engines import apart
+from rigwright.model.entry import Roots
 from rigwright.operate.place import Place
 from rigwright.paths import ROOT
 from rigwright.system_calls import OF_JOBS, filter_lines

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.paths import ROOT
 from rigwright.supply import tools
 from rigwright.supply.lock import Artefact, Lock

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.entry import Driver, Roots
-from rigwright.declaration.rig import COMPILED, Instance, Part, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
-from rigwright.host.preflight import warnings
+from rigwright.host.systemd import command_line
+from rigwright.model.entry import Driver, Roots
+from rigwright.model.rig import COMPILED, Instance, Part, Rig
+from rigwright.plan.preflight import warnings
 from rigwright.serving import units
-from rigwright.serving.systemd import command_line
 from rigwright.serving.units import unit
 from rigwright.system_calls import FORBIDDEN
 from tests.unit.checkpoints import row, rows

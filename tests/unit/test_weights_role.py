@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import roles.weights
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.supply.fetching import spec
 from rigwright.weights.records import recorded
 from roles import fetching

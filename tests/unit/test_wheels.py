@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import roles
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.fetching import wheels_spec
 from rigwright.supply.lock import Artefact

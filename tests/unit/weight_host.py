@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from checks.looking import Box
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from rigwright.serving import live as served
 from rigwright.serving.live import Served, state_script
 from rigwright.supply.lock import Artefact

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rigwright.declaration.rig import Rig
 from rigwright.engines.image.keys import Engine
 from rigwright.engines.image.start import By, by
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.patches.shadow import shadows
 from rigwright.render import render

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from rigwright.containers.tables import REFRESH_UNIT, SPEC
-from rigwright.declaration.rig import COMPILED, CONTAINERS, Instance, Rig
 from rigwright.engines.container import Container, Mount
 from rigwright.engines.image import crun, podman
 from rigwright.engines.image.install import STORE, Unpacked
@@ -16,6 +14,8 @@ from rigwright.engines.image.keys import Variant
 from rigwright.engines.image.start import CALLS, OWNER, named
 from rigwright.engines.kind import Installation, Service
 from rigwright.engines.vllm import command
+from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.rig import COMPILED, CONTAINERS, Instance, Rig
 from rigwright.render import render
 from rigwright.supply import images
 from rigwright.system_calls import FORBIDDEN

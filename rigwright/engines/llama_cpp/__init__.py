@@ -10,18 +10,18 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.models import Selection
-from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
-from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, InstallingKind, Job, Service
 from rigwright.engines.llama_cpp import able, build, command, flags, log_patterns, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.engines.metrics import Names
+from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.entry import Roots
+from rigwright.model.models import Selection
+from rigwright.model.rig import Instance, Part, Rig
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.abilities import Ability
 from rigwright.engines.llama_cpp.keys import Variant
 from rigwright.engines.llama_cpp.model import OPTIONS
+from rigwright.model.rig import Instance
 
 
 def abilities(instance: Instance) -> frozenset[Ability]:

@@ -8,9 +8,9 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
 from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.engines.llama_cpp.keys import Engine, Variant
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.render import render

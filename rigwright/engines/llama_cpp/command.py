@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Sandbox, Service
 from rigwright.engines.llama_cpp.flags import Snapshot
 from rigwright.engines.llama_cpp.keys import Variant
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Instance, Rig
 
 SANDBOX = Sandbox(
     exposure=0.5,

@@ -10,14 +10,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.models import Missing, Selection
-from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
 from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
-from rigwright.engines.keys import EngineKeys
 from rigwright.engines.kind import Installation, Kind, Service
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Names
@@ -39,6 +35,10 @@ from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
 from rigwright.envs.env import Environment
+from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.entry import Roots
+from rigwright.model.models import Missing, Selection
+from rigwright.model.rig import Instance, Part, Rig
 from rigwright.supply.lock import Artefact
 
 DISTRIBUTION = "vllm"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.declaration.models import Missing
-from rigwright.declaration.rig import Instance
 from rigwright.engines.abilities import Ability
 from rigwright.engines.vllm import launched, model
 from rigwright.engines.vllm.keys import Variant
+from rigwright.model.models import Missing
+from rigwright.model.rig import Instance
 
 # Sections of config.json that models have which see (transformers' composite configs)
 SEEING = ("vision_config", "vision_tower_config")

@@ -9,8 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import cast
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import COMPILED, Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Installation, Sandbox, Service
 from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm import launched
@@ -20,6 +18,8 @@ from rigwright.engines.vllm.reserved import FAMILIES
 from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
 from rigwright.envs import env
 from rigwright.envs.env import Environment
+from rigwright.model.entry import Roots
+from rigwright.model.rig import COMPILED, Instance, Rig
 
 # What is started, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()

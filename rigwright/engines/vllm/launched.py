@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.vllm.judge import unknown
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.snapshot import Snapshot, Value
+from rigwright.model.rig import Instance
 from rigwright.plugins.keys import Mode
 from rigwright.plugins.plugin import Plugin
 from rigwright.problems import suggestion

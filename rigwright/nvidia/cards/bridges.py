@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.state import State
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards.smi import TIMEOUT
 from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.paths import ROOT

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.presence import LOG, declared, numbered
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.difference import Difference

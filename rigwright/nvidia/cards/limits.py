@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.presence import numbered
 from rigwright.nvidia.cards.reports import BAR1
 from rigwright.nvidia.cards.smi import Gpu, number

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rigwright.declaration.catalog import Card
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import App, Gpu
 from rigwright.nvidia.difference import Difference
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import Toolkit
 
 if TYPE_CHECKING:

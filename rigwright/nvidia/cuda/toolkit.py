@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch, becomes
 from rigwright.supply.tools import requirements
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.cards.live import units
 from rigwright.nvidia.difference import Difference

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.presence import numbered
 from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.difference import Difference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts

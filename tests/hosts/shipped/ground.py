@@ -27,12 +27,12 @@ from lab.nvidia.keys import Key
 from lab.nvidia.models import addresses
 from lab.wheels import Wheel
 from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build
-from rigwright.host.desired import desired
 from rigwright.inventory import load, making
-from rigwright.nvidia.driver.tables import SHIPPED, tables
+from rigwright.model.nvidia.tables import SHIPPED, tables
+from rigwright.model.rig import Rig
 from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
 from rigwright.supply.lock import Lock, text
 from tests.hosts.drivers import KERNELS, OLD
 from tests.hosts.shipped import engine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rigwright.host.desired import Desired
-from rigwright.host.stages import REBOOT, Step, stages, way_of
+from rigwright.plan.desired import Desired
+from rigwright.plan.stages import REBOOT, Step, stages, way_of
 from rigwright.serving.listeners import PREFIX
 from rigwright.serving.live import Served
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from pydantic import Field
 
-from rigwright.declaration import keys
+from rigwright.model import keys
 from rigwright.problems import Written
 from rigwright.supply import images
 

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.addresses import Address, Cidr, HostName, HttpUrl, Origin, Port
-from rigwright.containers.entry import Containers
 from rigwright.declaration.catalog import Card
-from rigwright.declaration.instance_entry import InstanceEntry
-from rigwright.declaration.registries import Registry
-from rigwright.gateway.entry import Gateway
-from rigwright.monitoring.entry import Monitoring
+from rigwright.model.containers.entry import Containers
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance_entry import InstanceEntry
+from rigwright.model.monitoring.entry import Monitoring
+from rigwright.model.registries import Registry
 from rigwright.problems import Written
 from rigwright.supply.lock import Artefact
 from rigwright.types import (

@@ -8,11 +8,11 @@ from typing import cast
 
 from rigwright.containers.found import ContainerFacts
 from rigwright.containers.plan import ContainerPlan
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
 from rigwright.host.facts import HostFacts
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
 from rigwright.nvidia.driver.choice import DriverPlan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rigwright.engines.evidence import CPU, Booted, Evidence
-from rigwright.engines.purpose import Purpose
+from rigwright.model.engines.evidence import CPU, Booted, Evidence
+from rigwright.model.engines.purpose import Purpose
 from rigwright.problems import Frozen
 from rigwright.types import CatalogName, Seconds
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rigwright.model.answers import complaint
 from rigwright.problems import unknown
-from rigwright.supply.answers import complaint
 from rigwright.supply.artefact import CONFIG
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.service import ROTATION
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import declared, paths, record_path
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rigwright.addresses import Cidr, HostName, TcpPort
-from rigwright.gateway.types import CorsOrigin, ListenAddress, ServedName, Sticky
+from rigwright.model.gateway.types import CorsOrigin, ListenAddress, ServedName, Sticky
 from rigwright.problems import Written
 from rigwright.types import Name
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from packaging.utils import canonicalize_name
 
 from rigwright.engines import kinds
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
-from rigwright.envs.keys import EnvKeys
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.envs.keys import EnvKeys
 from rigwright.patches.patch import Patch
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.lock import Artefact

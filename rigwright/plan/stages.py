@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rigwright.containers.told import pending as containers_pending
-from rigwright.declaration.rig import Rig
 from rigwright.envs import spent
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
-from rigwright.host.desired import Desired
 from rigwright.host.facts import lacking as missing_packages
-from rigwright.host.undeclared import ended, undeclared
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.driver.choice import DriverPlan
@@ -25,6 +23,8 @@ from rigwright.nvidia.packages.locked import locked
 from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloaded
 from rigwright.nvidia.packages.wanted import wanted as driver_wanted
 from rigwright.patches.patch import named as named_patches
+from rigwright.plan.desired import Desired
+from rigwright.plan.undeclared import ended, undeclared
 from rigwright.problems import counted
 from rigwright.serving.activation import Activation, activation, goal, surplus
 from rigwright.serving.listeners import PREFIX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rigwright.debs.versions import locked_version, upstream
+from rigwright.model.debs.versions import locked_version, upstream
 from rigwright.supply.lock import Artefact, Lock
 
 

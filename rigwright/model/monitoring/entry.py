@@ -13,7 +13,7 @@ from rigwright.problems import Written
 from rigwright.types import Name, Positive
 
 if TYPE_CHECKING:
-    from rigwright.gateway.entry import Gateway
+    from rigwright.model.gateway.entry import Gateway
 
 # What tells of a box, of its cards, and what asks all boxes.
 TELL, TELL_OF_CARDS, ASK = ("node",), ("gpu",), ("prometheus", "alertmanager", "blackbox")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rigwright.containers.tables import DOCKER, TOOLKIT
-from rigwright.nvidia.packages.versions import locked_driver
+from rigwright.model.containers.tables import DOCKER, TOOLKIT
+from rigwright.model.nvidia.versions import locked_driver
 from rigwright.supply.lock import Artefact
 
 # The package of a group whose version is the group's.

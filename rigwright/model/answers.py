@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rigwright.debs.versions import locked_version
+from rigwright.model.debs.versions import locked_version
 from rigwright.problems import unknown
 from rigwright.supply import environments, images
 from rigwright.supply.inputs import GROUPED, Input, is_stand_in

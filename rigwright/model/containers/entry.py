@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from rigwright.containers.tables import Engine
+from rigwright.model.containers.tables import Engine
 from rigwright.problems import Written, suggestion
 
 # Options of dockerd's configuration file (docs.docker.com/reference/cli/dockerd, "Daemon configuration file").

@@ -15,7 +15,7 @@ from rigwright.problems import Frozen
 from rigwright.types import ArtefactName, Fingerprint
 
 PLACE = Path("catalog/containers/containers.toml")
-SHIPPED = Path(__file__).resolve().parents[2] / PLACE
+SHIPPED = Path(__file__).resolve().parents[3] / PLACE
 Engine = Literal["docker", "podman"]
 TOOLKIT, DOCKER = "container-toolkit", "docker"
 # The spec of the cards, and the toolkit's unit that writes it.

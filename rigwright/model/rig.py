@@ -6,24 +6,24 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rigwright.containers.entry import Containers
-from rigwright.containers.tables import ContainerTables
-from rigwright.debs.group import Group
 from rigwright.declaration.catalog import Card
-from rigwright.declaration.entry import Driver, Roots, Share
-from rigwright.declaration.instance import CONTAINERS as CONTAINERS
-from rigwright.declaration.instance import SOCKETS as SOCKETS
-from rigwright.declaration.instance import DeclaredEnv as DeclaredEnv
-from rigwright.declaration.instance import Instance as Instance
-from rigwright.declaration.instance import Part as Part
-from rigwright.declaration.instance import slice_of as slice_of
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import Offer, offers
-from rigwright.monitoring.entry import Monitoring, readers, users
+from rigwright.model.containers.entry import Containers
+from rigwright.model.containers.tables import ContainerTables
+from rigwright.model.debs.group import Group
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.entry import Driver, Roots, Share
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.instance import CONTAINERS as CONTAINERS
+from rigwright.model.instance import SOCKETS as SOCKETS
+from rigwright.model.instance import DeclaredEnv as DeclaredEnv
+from rigwright.model.instance import Instance as Instance
+from rigwright.model.instance import Part as Part
+from rigwright.model.instance import slice_of as slice_of
+from rigwright.model.monitoring.entry import Monitoring, readers, users
+from rigwright.model.nvidia.tables import Tables
 from rigwright.monitoring.watched import Watched
-from rigwright.nvidia.driver.tables import Tables
 from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
 from rigwright.supply import images

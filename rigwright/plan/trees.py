@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
+from rigwright.model.rig import Rig
 
 if TYPE_CHECKING:
-    from rigwright.host.desired import Desired
+    from rigwright.plan.desired import Desired
 
 LOOKED: channel.Schema = {
     "there": (channel.path, channel.text),
