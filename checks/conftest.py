@@ -19,10 +19,10 @@ from checks.run import Begun
 from checks.survey.taken import Survey
 from rigwright.engines.kind import Installation, Service
 from rigwright.envs.env import Environment
-from rigwright.host.facts import HostFacts
 from rigwright.model.rig import DeclaredEnv, Instance, Rig
 from rigwright.monitoring.service import services
 from rigwright.plan.desired import Desired
+from rigwright.plan.facts import HostFacts
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {

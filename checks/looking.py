@@ -19,10 +19,8 @@ from rigwright.containers.found import ContainerFacts
 from rigwright.gateway import given
 from rigwright.gateway.given import Found as GatewaySecrets
 from rigwright.host import deploy_lock, together
-from rigwright.host import facts as host_facts
 from rigwright.host.channel import said
 from rigwright.host.deploy_lock import Holder
-from rigwright.host.facts import HostFacts
 from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.inventory import load
 from rigwright.model.rig import Rig
@@ -30,16 +28,17 @@ from rigwright.nvidia.cards import holders
 from rigwright.nvidia.cards.holders import Holders
 from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.plan import facts as host_facts
 from rigwright.plan.desired import Desired, desired
+from rigwright.plan.facts import HostFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
-from rigwright.serving import differences, use
+from rigwright.serving import differences, stored, use
 from rigwright.serving import live as served
 from rigwright.serving.differences import Written
 from rigwright.serving.live import Served, state_script
+from rigwright.serving.stored import Stored
 from rigwright.serving.use import Use
-from rigwright.weights import stored
-from rigwright.weights.stored import Stored
 from roles import root
 
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from checks.survey.serving import SERVING, Started
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, declared, ours
 from rigwright.engines.kind import Expanded, Service
-from rigwright.host.facts import HostFacts
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.plan.desired import Desired
+from rigwright.plan.facts import HostFacts
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import environment, strange

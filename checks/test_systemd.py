@@ -12,9 +12,9 @@ from checks.settings import settings, words
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import PARENTS, UNITS, UnitFile, Units, declared
-from rigwright.host.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.plan.desired import Desired
+from rigwright.plan.facts import HostFacts
 from rigwright.serving.units import ANYBODYS
 from rigwright.serving.units import UNITS as FOLDER
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright import nginx
-from rigwright.host.facts import HostFacts
-from rigwright.host.facts import packages as packages_of
 from rigwright.model.rig import Rig
 from rigwright.monitoring.service import KINDS, PACKAGED_USER
 from rigwright.plan import trees
+from rigwright.plan.facts import HostFacts
+from rigwright.plan.facts import packages as packages_of
 from rigwright.plan.preflight import HOME
 from rigwright.weights.records import records_folder
 from roles.operations.files import directories, ended

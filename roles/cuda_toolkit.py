@@ -7,6 +7,7 @@ import shlex
 
 from pyinfra.api import deploy
 
+from rigwright.delivery.tools import Tools
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.patches.patch import PROGRAM
@@ -14,7 +15,6 @@ from rigwright.plan import trees
 from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
-from rigwright.supply.tools import Tools
 from roles.fetching import wheel_values, wheels_folder
 from roles.operations.jobs import job
 from roles.tools import load_judges

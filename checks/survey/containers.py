@@ -20,8 +20,8 @@ from rigwright.containers.found import (
     names,
     store,
 )
+from rigwright.delivery.network import network
 from rigwright.model.containers.tables import DOCKER, TOOLKIT
-from rigwright.supply.network import network
 
 
 @dataclass(frozen=True)

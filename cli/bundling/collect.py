@@ -29,8 +29,8 @@ from cli.tables import say, show, size
 from rigwright.containers.carried import distribution
 from rigwright.declaration.containers import groups_for
 from rigwright.file_lock import LockHeld, file_lock
-from rigwright.host.facts import packages as needed
 from rigwright.model.debs.group import Group
+from rigwright.plan.facts import packages as needed
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
 from rigwright.supply.bundle import ADVISORIES, INDEX, Row, listed, read, text

@@ -6,10 +6,10 @@ from types import MappingProxyType
 
 from rigwright.advisories.predicates import PredicateScene
 from rigwright.engines.kind import Service
-from rigwright.host.facts import HostFacts
 from rigwright.model.models import Missing
 from rigwright.model.rig import Rig
 from rigwright.plan.desired import desired
+from rigwright.plan.facts import HostFacts
 from rigwright.supply.lock import Lock
 
 # A host of the newest supported Debian. Of its values units have the release's way to run containers alone.

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from rigwright.engines.caution import Placed
     from rigwright.engines.fit import Memory
     from rigwright.engines.offline import Offline, Wanted
-    from rigwright.host.facts import HostFacts
     from rigwright.model.entry import Roots
     from rigwright.model.models import Selection
     from rigwright.model.rig import Instance, Part, Rig
     from rigwright.nvidia.cuda.toolkit import Toolkit
+    from rigwright.plan.facts import HostFacts
 
 # In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
 # installation's digest is made of.

@@ -22,7 +22,7 @@ from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.plan.facts import HostFacts
 
 # Raised when the steps change in a way that changes what they install.
 RECIPE = 1

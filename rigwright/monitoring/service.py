@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.declaration.instances import beside
+from rigwright.delivery.tools import Tools, requirements
 from rigwright.model.monitoring.entry import Monitoring, Server, scrapers
 from rigwright.monitoring import conf
 from rigwright.monitoring.conf import LOOPBACK
@@ -19,7 +20,6 @@ from rigwright.monitoring.watched import endpoint, targets
 from rigwright.render import render
 from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.root_programs import GPU_EXPORTER
-from rigwright.supply.tools import Tools, requirements
 
 if TYPE_CHECKING:
     from rigwright.model.rig import Rig

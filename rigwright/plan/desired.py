@@ -8,18 +8,18 @@ from typing import cast
 
 from rigwright.containers.found import ContainerFacts
 from rigwright.containers.plan import ContainerPlan
+from rigwright.delivery.tools import Tools
+from rigwright.delivery.tools import tools as tools_of
 from rigwright.engines import kinds
 from rigwright.engines.kind import Installation, InstallingKind
 from rigwright.envs.env import environment
-from rigwright.host.facts import HostFacts
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.placement import nearest_node
 from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
 from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.plan.facts import HostFacts
 from rigwright.serving.generation import Generation, generation
-from rigwright.supply.tools import Tools
-from rigwright.supply.tools import tools as tools_of
 
 
 @dataclass(frozen=True)

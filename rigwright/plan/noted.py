@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rigwright.host.facts import HostFacts
 from rigwright.model.rig import Rig
+from rigwright.plan.facts import HostFacts
 from rigwright.supply.machine_code import unfit
 from rigwright.types import memory
 

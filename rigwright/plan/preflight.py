@@ -13,7 +13,6 @@ from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.reservations import reserved_addresses, split_place
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import ANY, Listener
-from rigwright.host.facts import HostFacts, lacking
 from rigwright.host.systems import system_refusals
 from rigwright.model.engines.evidence import Parsed, told
 from rigwright.model.rig import Rig
@@ -22,6 +21,7 @@ from rigwright.monitoring.service import KINDS, unit_name
 from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
 from rigwright.plan.desired import Desired
+from rigwright.plan.facts import HostFacts, lacking
 from rigwright.plan.noted import shared_memory
 from rigwright.serving.listeners import LOOPBACKS, PREFIX
 from rigwright.weights.sharing import UNIT

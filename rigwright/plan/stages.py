@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rigwright.containers.told import pending as containers_pending
 from rigwright.envs import spent
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
-from rigwright.host.facts import lacking as missing_packages
 from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
@@ -24,6 +23,7 @@ from rigwright.nvidia.packages.wanted import lacking, transaction, unheld, unloa
 from rigwright.nvidia.packages.wanted import wanted as driver_wanted
 from rigwright.patches.patch import named as named_patches
 from rigwright.plan.desired import Desired
+from rigwright.plan.facts import lacking as missing_packages
 from rigwright.plan.undeclared import ended, undeclared
 from rigwright.problems import counted
 from rigwright.serving.activation import Activation, activation, goal, surplus

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from rigwright.delivery.network import authority_path
 from rigwright.gateway.service import ROTATION
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import declared, paths, record_path
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served
-from rigwright.supply.network import authority_path
 from rigwright.weights.records import REHASH_STAMP, rehash_units
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from rigwright.delivery.tools import Tools
 from rigwright.engines.kind import Installation
 from rigwright.gateway.service import door
 from rigwright.host.unit_states import UnitState
@@ -16,7 +17,6 @@ from rigwright.render import render
 from rigwright.serving.listeners import Listener, listener
 from rigwright.serving.manifest import manifest
 from rigwright.serving.units import LINKS, OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
-from rigwright.supply.tools import Tools
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
 META = "meta"

@@ -15,7 +15,7 @@ from gevent import get_hub
 
 from cli.resolving import packages, web
 from rigwright.engines.llama_cpp import LlamaCpp
-from rigwright.host import facts
+from rigwright.plan import facts
 from roles.weights.host import reach, rehash
 from roles.weights.host.load import Load
 from tests.unit import starting

@@ -21,9 +21,9 @@ from rigwright.declaration.edit import Switch, switched
 from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.gateway.given import Found
-from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
 from rigwright.operate.verify import Finding
+from rigwright.plan.facts import HostFacts
 from rigwright.serving.beside import Room
 from rigwright.serving.live import Kept, Process, Served
 from rigwright.serving.use import Use

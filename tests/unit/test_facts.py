@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from rigwright.delivery.fetching import run_name
 from rigwright.host.basics import Listener
-from rigwright.host.facts import PACKAGES, Account, HostFacts, parse, questions
 from rigwright.monitoring import found as watching
+from rigwright.plan.facts import PACKAGES, Account, HostFacts, parse, questions
 from rigwright.plan.undeclared import undeclared
 from rigwright.render import render
-from rigwright.supply.fetching import run_name
 from rigwright.weights import sharing
 from rigwright.weights.sharing import Found
 from tests.unit.samples import artefact, instance, probed, rig

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host import facts as host_facts
 from rigwright.model.entry import Roots, Share
 from rigwright.nginx import PROOF
+from rigwright.plan import facts as host_facts
 from rigwright.render import render
 from rigwright.serving.units import OWNED as INSTANCES
 from rigwright.weights.sharing import (

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rigwright.host.basics import Listener
-from rigwright.host.facts import HostFacts
 from rigwright.model.entry import Share
 from rigwright.model.rig import Rig
+from rigwright.plan.facts import HostFacts
 from rigwright.plan.plan import Plan, plan
 from rigwright.plan.preflight import refusals
 from rigwright.weights.sharing import NOTHING, Found, digest

@@ -47,7 +47,7 @@ def test_an_inventory_is_judged_without_what_reaches_its_hosts(tmp_path: Path) -
     }
     inventory = tmp_path / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {box!r}}})\n")
-    forbidden = (*HEAVY, "rich", "cryptography", "email", "rigwright.host.facts", "rigwright.serving.live")
+    forbidden = (*HEAVY, "rich", "cryptography", "email", "rigwright.plan.facts", "rigwright.serving.live")
     assert run(forbidden, "validate", str(inventory)) == ""
 
 

@@ -29,7 +29,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.plan.facts import HostFacts
 
 
 class _Inside(Vllm):

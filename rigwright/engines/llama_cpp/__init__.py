@@ -27,7 +27,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.plan.facts import HostFacts
 
 
 # llama-cpp-python's releases whose llama-server answers them.

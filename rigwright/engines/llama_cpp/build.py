@@ -18,7 +18,7 @@ from rigwright.supply.lock import Artefact
 from rigwright.weights.records import below_models
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.plan.facts import HostFacts
 
 # Raised when the build's steps change in a way that changes what they install.
 RECIPE = 1

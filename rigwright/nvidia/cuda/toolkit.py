@@ -12,12 +12,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rigwright.delivery.tools import requirements
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch, becomes
-from rigwright.supply.tools import requirements
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.plan.facts import HostFacts
 
 COMPILER = "nvidia-cuda-nvcc"
 # Measured: wheels of 530 MB, unpacked without what the build does not need.

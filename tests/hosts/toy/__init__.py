@@ -16,10 +16,10 @@ from pydantic import Field
 from rigwright.declaration.catalog import Model
 from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Sandbox, Service
 from rigwright.engines.request import Request
-from rigwright.host.facts import HostFacts
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.model.models import Selection
 from rigwright.model.rig import Instance, Part, Rig
+from rigwright.plan.facts import HostFacts
 from rigwright.supply import lock
 from rigwright.types import CatalogName
 from rigwright.weights.records import below_models

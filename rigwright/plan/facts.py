@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from types import MappingProxyType
 
 from rigwright import nginx
+from rigwright.engines.installer import ENVIRONMENTS
 from rigwright.engines.kind import InstallingKind
-from rigwright.envs.installer import ENVIRONMENTS
 from rigwright.gateway import service as gateway
 from rigwright.host import basics, channel
 from rigwright.host.basics import Listener
@@ -34,8 +34,9 @@ from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.nvidia.cuda.compilers import SPECIFIED_SINCE
 from rigwright.nvidia.values import node, nodes
 from rigwright.plan.undeclared import undeclared
+from rigwright.serving import stored
 from rigwright.serving.units import UNITS
-from rigwright.weights import sharing, stored
+from rigwright.weights import sharing
 
 # What the name of a file ends in that is not whole yet.
 PART = ".part"

@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from rigwright.delivery.network import INDEX
 from rigwright.host.locks import LOCKS
 from rigwright.model.origins import HUB_ORIGIN, origin
 from rigwright.model.rig import Rig, urls
 from rigwright.supply import images
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact
-from rigwright.supply.network import INDEX
 from rigwright.weights.records import below_models, records_folder
 
 # What the credential with the token is called; systemd puts it where only the job reads it.
