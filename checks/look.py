@@ -23,8 +23,8 @@ from roles.unreached import away
 
 if TYPE_CHECKING:
     from checks.survey.taken import Survey
+    from rigwright.model.facts import HostFacts
     from rigwright.plan.desired import Desired
-    from rigwright.plan.facts import HostFacts
 
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""

@@ -23,6 +23,7 @@ from rigwright.host.channel import said
 from rigwright.host.deploy_lock import Holder
 from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.inventory import load
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import holders
 from rigwright.nvidia.cards.holders import Holders
@@ -30,7 +31,6 @@ from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.plan import facts as host_facts
 from rigwright.plan.desired import Desired, desired
-from rigwright.plan.facts import HostFacts
 from rigwright.problems import Invalid
 from rigwright.render import render
 from rigwright.serving import differences, stored, use

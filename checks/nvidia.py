@@ -12,6 +12,7 @@ from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
 from checks.survey.packages import PACKAGES
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.difference import Difference
 from rigwright.nvidia.driver import record as nvidia_record
@@ -20,7 +21,6 @@ from rigwright.nvidia.driver.found import MODULE_NAMES, PERSISTENCE_UNIT, BusCar
 from rigwright.nvidia.driver.record import Record
 from rigwright.nvidia.driver.state import DRIVER, Dkms, Kernel, State
 from rigwright.nvidia.modules.options import parameters
-from rigwright.plan.facts import HostFacts
 
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm"}
 

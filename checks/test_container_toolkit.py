@@ -10,8 +10,8 @@ from checks.kept import wrong as of_kept
 from checks.nvidia import none
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from checks.survey.taken import Survey
-from rigwright.containers.files import paths, settings, source_path
-from rigwright.containers.found import store
+from rigwright.containers.files import paths, settings
+from rigwright.containers.found import source_path, store
 from rigwright.model.debs.group import differing
 from rigwright.model.rig import Rig
 from rigwright.nvidia.packages import verdicts

@@ -12,7 +12,7 @@ from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.trees import as_recorded
 from rigwright.engines.installer import installer
-from rigwright.engines.kind import Installation
+from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
 
 

@@ -16,6 +16,7 @@ from checks.survey.images import Container as Found
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, Process
 from checks.survey.taken import Survey
+from rigwright.engines import kind_of
 from rigwright.engines.container import Container
 from rigwright.model.rig import Instance, Rig
 from rigwright.plan.desired import Desired
@@ -43,7 +44,7 @@ CONMON = "/usr/bin/conmon"
 @pytest.fixture(scope="session")
 def declared(rig: Rig, desired: Desired, contained: Instance) -> Container:
     """What an instance runs in."""
-    service = contained.kind.service(rig, contained, desired.installations[contained.installed_as])
+    service = kind_of(contained).service(rig, contained, desired.installations[contained.installed_as])
     return cast("Container", service.container)
 
 

@@ -11,6 +11,7 @@ from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
 from checks.survey.taken import Survey
 from checks.test_nvidia_driver import gpus, heard
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import bridges, limits
 from rigwright.nvidia.cards import health as nvidia_health
@@ -18,7 +19,6 @@ from rigwright.nvidia.cards import presence as nvidia_driver
 from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.nvidia.driver import record as nvidia_record
-from rigwright.plan.facts import HostFacts
 
 
 def answering(survey: Survey, rig: Rig) -> Mapping[str, Gpu]:

@@ -6,13 +6,13 @@ from checks.nvidia_smi import answer
 from checks.survey.cards import CARDS, Log
 from checks.survey.kernel import KERNEL
 from checks.survey.taken import Survey
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import health as nvidia_health
 from rigwright.nvidia.cards import presence as nvidia_driver
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.presence import Holder
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.plan.facts import HostFacts
 
 
 def gpus(survey: Survey, rig: Rig) -> tuple[Gpu, ...]:

@@ -15,12 +15,12 @@ from checks.survey.packages import FILES, PACKAGES, Finding
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
 from rigwright.containers import files as containers
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import paths, program_folder, settings
 from rigwright.nvidia.driver.files import PREFERENCES, store
 from rigwright.nvidia.driver.found import OF_A_DRIVER
 from rigwright.nvidia.packages.locked import locked
-from rigwright.plan.facts import HostFacts
 
 
 def of_the_driver(name: str) -> bool:

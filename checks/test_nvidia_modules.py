@@ -5,9 +5,9 @@ import pytest
 from checks import check
 from checks.nvidia import driver_facts, kernels, no, state, with_cards
 from checks.survey.taken import Survey
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.modules import kernels as nvidia_modules
-from rigwright.plan.facts import HostFacts
 
 
 @check(

@@ -7,6 +7,7 @@ from checks.nvidia import driver_facts, managed, no, planned, record, state, wit
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.driver import found_files as nvidia_files
@@ -16,7 +17,6 @@ from rigwright.nvidia.driver.found import SOURCE
 from rigwright.nvidia.driver.found_files import Found, FoundFile
 from rigwright.nvidia.packages import verdicts as nvidia_packages
 from rigwright.nvidia.packages.locked import locked
-from rigwright.plan.facts import HostFacts
 
 
 @check(

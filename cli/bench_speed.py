@@ -32,6 +32,7 @@ from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
 from rigwright.baseline.run import Run, Series
+from rigwright.engines import kind_of
 from rigwright.model.engines.evidence import Published
 from rigwright.model.rig import Instance
 from rigwright.operate.place import at_instance
@@ -207,7 +208,7 @@ def _measured(
 
 
 def _asking(client: Client, instance: Instance, metrics: str) -> Callable[[Asked], Rung]:
-    return lambda asked: load(client, asked, metrics, instance.kind.counts)
+    return lambda asked: load(client, asked, metrics, kind_of(instance).counts)
 
 
 def tell_changes(changes: Sequence[str]) -> None:

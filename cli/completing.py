@@ -24,14 +24,14 @@ def instances(context: click.Context, _: click.Parameter, incomplete: str) -> li
 
 def variants(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Variants of the catalogue: ours, and the inventory's own."""
-    from rigwright.declaration.catalog import Catalog
+    from rigwright.declaration.catalog import load_catalog
     from rigwright.inventory import layers
     from rigwright.paths import ROOT
     from rigwright.problems import Invalid
 
     given = _inventory(context)
     try:
-        return _fitting(incomplete, Catalog.load(layers(Path(given or ROOT / "x"), "catalog")).variants)
+        return _fitting(incomplete, load_catalog(layers(Path(given or ROOT / "x"), "catalog")).variants)
     except (Invalid, OSError):
         return []
 

@@ -19,12 +19,12 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
-from rigwright.declaration.catalog import Card, Model
 from rigwright.declaration.connection import Connection
 from rigwright.engines import kinds
 from rigwright.engines.log import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.gateway.clients import CLIENTS, Way
+from rigwright.model.catalog import Card, Model
 from rigwright.model.containers.entry import Containers
 from rigwright.model.engines.evidence import Evidence
 from rigwright.model.engines.purpose import Blocked, Purpose

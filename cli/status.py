@@ -21,6 +21,7 @@ from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
 from cli.tables import paragraph, say
+from rigwright.engines import kind_of
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
@@ -64,7 +65,7 @@ def _status(box: Box) -> Status:
         instance = runs.get(name)
         process, held = found.processes.get(name), found.held(name)
         capacity = instance.variant.capacity if instance else None
-        begun = instance.kind.begun(found.said.get(name, ())) if instance else Begun()
+        begun = kind_of(instance).begun(found.said.get(name, ())) if instance else Begun()
         one = judging.health(seen, instance) if instance and seen else _unseen(name, process)
         rows.append(
             Row(

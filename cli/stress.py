@@ -17,6 +17,7 @@ from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.judged import Host, Judged, finish, line
 from cli.measured import ours
+from rigwright.engines import kind_of
 from rigwright.model.rig import Instance
 from rigwright.operate import health
 from rigwright.operate.place import at_instance
@@ -81,7 +82,7 @@ def stress(
         checks: list[Finding] = []
         judged.checks = checks
         try:
-            service = one.kind.service(box.rig, one, box.desired().installations[one.installed_as])
+            service = kind_of(one).service(box.rig, one, box.desired().installations[one.installed_as])
             with interrupt.client(box, at_instance(box.rig, one)) as client:
                 ours(box, one, client)
                 say = _progress(box.name, one.name)

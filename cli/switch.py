@@ -23,10 +23,11 @@ from cli.rewriting import difference, edit, restore, write
 from cli.tables import say, show, size
 from cli.variants import names
 from cli.verify import verified
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.choice import ANY, Asked, choices
 from rigwright.declaration.edit import Switch, sharing, switched
 from rigwright.inventory import layers, load
+from rigwright.model.catalog import Catalog
 from rigwright.model.rig import Instance, Rig
 from rigwright.model.theirs import RULE, Theirs, theirs_of
 from rigwright.problems import Invalid, counted, unknown
@@ -80,7 +81,7 @@ def switch(
     theirs = _theirs(took, yes)
     host, data = _host(inventory, instance, limit)
     try:
-        catalog = Catalog.load(layers(Path(inventory), "catalog"))
+        catalog = load_catalog(layers(Path(inventory), "catalog"))
         rig = load(data["rig"])
     except Invalid as error:
         raise click.ClickException(f"{host}: {error}") from None

@@ -32,10 +32,11 @@ from pydantic import TypeAdapter, ValidationError
 from rigwright.addresses import host
 from rigwright.declaration import host_key
 from rigwright.declaration.alone import declared
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.connection import KEYS, refusals, wrong
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
+from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.rig import Rig
 from rigwright.monitoring.refused import refuse_unreached
@@ -255,7 +256,7 @@ def load(data: Any) -> Rig:
     problems: list[Problem] = []
     catalog, lock = Catalog(), Lock({})
     try:
-        catalog = Catalog.load(layers(inventory, "catalog"))
+        catalog = load_catalog(layers(inventory, "catalog"))
     except Invalid as error:
         problems += error.problems
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright import nginx
+from rigwright.model import trees
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.monitoring.service import KINDS, PACKAGED_USER
-from rigwright.plan import trees
-from rigwright.plan.facts import HostFacts
 from rigwright.plan.facts import packages as packages_of
 from rigwright.plan.preflight import HOME
 from rigwright.weights.records import records_folder

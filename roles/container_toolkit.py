@@ -9,8 +9,8 @@ from pyinfra import host, logger
 from pyinfra.api import StringCommand, deploy, operation
 
 from rigwright.containers import daemon
-from rigwright.containers.files import archive_of, folders, others, paths, settings, source_path
-from rigwright.containers.found import ContainerFacts, store
+from rigwright.containers.files import archive_of, folders, others, paths, settings
+from rigwright.containers.found import ContainerFacts, source_path, store
 from rigwright.containers.leaving import notes, release
 from rigwright.containers.plan import ContainerPlan, Refused, container_plan, lacking
 from rigwright.model.containers.tables import DOCKER as DOCKER_ARCHIVE

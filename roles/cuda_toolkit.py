@@ -8,10 +8,10 @@ import shlex
 from pyinfra.api import deploy
 
 from rigwright.delivery.tools import Tools
+from rigwright.model import trees
+from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Rig
-from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.patches.patch import PROGRAM
-from rigwright.plan import trees
 from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA

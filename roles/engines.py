@@ -12,10 +12,10 @@ from rigwright.delivery.fetching import spec
 from rigwright.delivery.tools import Tools, installers
 from rigwright.engines import apart
 from rigwright.engines.installer import installer
-from rigwright.engines.kind import MARKER, Installation, Job
 from rigwright.envs import spent
+from rigwright.model import trees
+from rigwright.model.installation import MARKER, Installation, Job
 from rigwright.model.rig import Rig
-from rigwright.plan import trees
 from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.lock import Artefact

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from rigwright.declaration.edit import Switch
+from rigwright.engines import kind_of
 from rigwright.gateway.service import ROTATION, rotation
 from rigwright.model import keys
 from rigwright.model.rig import Rig
@@ -71,7 +72,7 @@ def _beside(desired: Desired, switch: Switch | None) -> dict[str, Beside]:
             rig, one, desired.installations[one.installed_as], f"{JOB}.service", node_of(desired.facts, one)
         )
         for one in rig.instances
-        if switch and one.name == switch.instance and not one.kind.contained_by
+        if switch and one.name == switch.instance and not kind_of(one).contained_by
     }
 
 

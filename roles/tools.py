@@ -9,8 +9,8 @@ from pathlib import Path
 from pyinfra.api import deploy
 
 from rigwright.delivery.tools import Tools
+from rigwright.model import trees
 from rigwright.model.rig import Rig
-from rigwright.plan import trees
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
 from roles.fetching import programs, wheel_values, wheels_folder

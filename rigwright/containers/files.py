@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC
+from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SOURCES, SPEC, source_path
 from rigwright.containers.plan import ContainerPlan
 from rigwright.model.containers.tables import DOCKER, TOOLKIT, KnownArchive
 from rigwright.model.debs.group import Group
@@ -17,16 +17,10 @@ UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-containers"
 DROP_IN = f"/etc/systemd/system/{REFRESH_UNIT}.d/rigwright.conf"
 PATH_DROP_IN = f"/etc/systemd/system/{REFRESH_PATH}.d/rigwright.conf"
 UDEV = "/etc/udev/rules.d/71-rigwright-cdi.rules"
-SOURCES = "/etc/apt/sources.list.d/rigwright-{}.sources"
 # Seconds that the cards may take to answer after a boot, or a module's change.
 PATIENCE = 90
 # Seconds after which a refresh that came to nothing is tried again.
 AGAIN = 30
-
-
-def source_path(group: Group) -> str:
-    """The file of apt's sources that names a group's archive."""
-    return SOURCES.format(TOOLKIT if group.name == TOOLKIT else DOCKER)
 
 
 def program(rig: Rig) -> str:

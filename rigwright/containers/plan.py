@@ -192,7 +192,7 @@ def _unbundled(rig: Rig, facts: ContainerFacts, groups: list[Group]) -> list[str
 
 def _leftovers(rig: Rig, facts: ContainerFacts, groups: list[Group], refuse: list[str]) -> tuple[str, ...]:
     """Files of apt's sources that name an archive of ours a second time: apt refuses two that differ in their key."""
-    from rigwright.containers.files import source_path
+    from rigwright.containers.found import source_path
 
     found: list[str] = []
     if rig.bundle_folder:  # then ours is not among the sources

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.declaration.catalog import Catalog
 from rigwright.engines import kinds
+from rigwright.model.catalog import Catalog
 from rigwright.model.engines.evidence import KINDS
 from rigwright.model.engines.keys import VariantKeys
 from rigwright.model.engines.purpose import Need, Purpose, Workload

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.instances import Refuse
-from rigwright.engines import kinds
 from rigwright.model.answers import complaint
+from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.rig import DeclaredEnv
 from rigwright.patches.patch import chosen
@@ -60,7 +59,7 @@ def declared_envs(
             continue
         if name in found:
             refuse(key, f"{name} is listed twice")
-        if name in catalog.engines and kinds()[catalog.engines[name].kind].env(catalog.engines[name]) is None:
+        if name in catalog.engines and catalog.engines[name].environment is None:
             refuse(key, f"{name} is also an engine's name: both would be installed in one place")
         inputs: tuple[tuple[str, Kind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
         for source, kind in inputs:

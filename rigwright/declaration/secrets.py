@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rigwright import files
-from rigwright.declaration.instances import beside
+from rigwright.model.keys import beside
 from rigwright.model.rig import Rig
 
 

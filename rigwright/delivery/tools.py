@@ -17,7 +17,7 @@ from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT, INSTALLERS, LOCKED_GROUPS, TOOLS
 
 if TYPE_CHECKING:
-    from rigwright.plan.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import json
 from typing import cast
 
 from rigwright.engines import kinds
-from rigwright.engines.kind import FILES, MARKER, Installation, Installer, InstallingKind, Job
+from rigwright.engines.kind import InstallingKind
 from rigwright.envs import env
 from rigwright.envs.env import Environment, prefix
+from rigwright.model import trees
+from rigwright.model.installation import FILES, MARKER, Installation, Installer, Job
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import PROGRAM, becomes
-from rigwright.plan import trees
 from rigwright.render import render
 
 # In the order in which it is put together: nothing of conda packages is run before they are judged.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from rigwright.engines.kind import Installation
 from rigwright.host.systemd import unexpanded
+from rigwright.model.installation import Installation
 from rigwright.model.rig import DeclaredEnv, Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import Patch, becomes, named
@@ -22,7 +22,7 @@ from rigwright.render import render
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.plan.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 # Raised when the steps change in a way that changes what they install.
 RECIPE = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from rigwright.engines.kind import Installation
+from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rigwright.engines.kind import Expanded
-
+# Where the gateway finds what may be asked: NAME -> the socket of an instance that has answered.
+LINKS = "/run/rigwright/gateway"
+UNITS = "/etc/systemd/system"
+# A file a unit, by root: SHA-256 of what its process was started from, then `DEVICE:INODE PATH` of each of its weights.
+# Gone with a reboot.
+STARTED_FROM = "/run/rigwright"
 PLAIN = re.compile(r"[A-Za-z0-9_.,:=/+@-]+")
+
+
+class Expanded(str):
+    """A word of a command line in which systemd expands variables; all others reach the process as they are."""
+
+    __slots__ = ()
 
 
 def word(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from rigwright.addresses import Address, Cidr, HostName, HttpUrl, Origin, Port
-from rigwright.declaration.catalog import Card
+from rigwright.model.catalog import Card
 from rigwright.model.containers.entry import Containers
 from rigwright.model.gateway.entry import Gateway
 from rigwright.model.instance_entry import InstanceEntry

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from rigwright.engines import kinds
-from rigwright.engines.kind import Kind
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.model.envs.keys import EnvKeys
 from rigwright.patches.patch import Patch
@@ -110,14 +108,9 @@ class Instance:
         return tuple(dict.fromkeys(file for part in self.parts for file in part.files))
 
     @property
-    def kind(self) -> Kind:
-        """Its engine's."""
-        return kinds()[self.engine.kind]
-
-    @property
     def env(self) -> str | None:
         """The environment that it runs in, if it is one."""
-        return self.kind.env(self.engine)
+        return self.engine.environment
 
     @property
     def installed_as(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import string
+from contextlib import suppress
+from pathlib import Path
 
 from rigwright import files
 
@@ -48,3 +50,10 @@ def fingerprint(key: str, instance: str) -> str:
     (scrypt, RFC 7914).
     """
     return hashlib.scrypt(key.encode(), salt=f"rigwright {instance}".encode(), n=2**14, r=8, p=1, dklen=6).hex()
+
+
+def beside(folder: Path, path: str) -> str:
+    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
+    with suppress(RuntimeError):
+        return str(folder / Path(path).expanduser())
+    return path

@@ -6,9 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rigwright.declaration.catalog import Card
-from rigwright.engines.kind import InstallingKind
-from rigwright.gateway.offers import Offer, offers
+from rigwright.model.catalog import Card
 from rigwright.model.containers.entry import Containers
 from rigwright.model.containers.tables import ContainerTables
 from rigwright.model.debs.group import Group
@@ -22,8 +20,8 @@ from rigwright.model.instance import Instance as Instance
 from rigwright.model.instance import Part as Part
 from rigwright.model.instance import slice_of as slice_of
 from rigwright.model.monitoring.entry import Monitoring, readers, users
+from rigwright.model.monitoring.watched import Watched
 from rigwright.model.nvidia.tables import Tables
-from rigwright.monitoring.watched import Watched
 from rigwright.patches.patch import Patch
 from rigwright.problems import Problem
 from rigwright.supply import images
@@ -178,11 +176,6 @@ class Rig:
         return readers(self.gateway, self.monitoring)
 
     @property
-    def offers(self) -> tuple[Offer, ...]:
-        """What its gateway offers, by name; nothing without one."""
-        return offers(self.gateway, self.instances) if self.gateway else ()
-
-    @property
     def engines(self) -> dict[str, EngineKeys]:
         """The engines of instances that are installed by themselves, by name; others run in environments."""
         return {one.engine_name: one.engine for one in self.instances if one.env is None}
@@ -295,8 +288,7 @@ def needs_toolkit(cards: bool, instances: Iterable[Instance], envs: Iterable[Dec
     """
     if cards and any(env.keys.cuda for env in envs):
         return True
-    kinds_ = (one.kind for one in instances if one.cards)
-    return any(isinstance(kind, InstallingKind) and kind.needs_toolkit for kind in kinds_)
+    return any(one.engine.needs_toolkit for one in instances if one.cards)
 
 
 def urls(artefact: Artefact, mirrors: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -14,8 +14,8 @@ from rigwright.problems import Problem
 if TYPE_CHECKING:
     from rigwright.host.basics import Listener
     from rigwright.model.entry import RigEntry
+    from rigwright.model.facts import HostFacts
     from rigwright.model.rig import Rig
-    from rigwright.plan.facts import HostFacts
 
 
 def refuse_monitoring(entry: RigEntry, beside: Callable[[str], str], refuse: Callable[[str, str], None]) -> None:

@@ -11,14 +11,16 @@ from rigwright.containers.plan import ContainerPlan
 from rigwright.delivery.tools import Tools
 from rigwright.delivery.tools import tools as tools_of
 from rigwright.engines import kinds
-from rigwright.engines.kind import Installation, InstallingKind
+from rigwright.engines.kind import InstallingKind
 from rigwright.envs.env import environment
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
+from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.placement import nearest_node
-from rigwright.nvidia.cuda.toolkit import Toolkit, toolkit
+from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.nvidia.driver.choice import DriverPlan
 from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.plan.facts import HostFacts
 from rigwright.serving.generation import Generation, generation
 
 

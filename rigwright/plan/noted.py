@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rigwright.engines import kind_of
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan.facts import HostFacts
 from rigwright.supply.machine_code import unfit
 from rigwright.types import memory
 
@@ -14,7 +15,7 @@ LISTED = 3
 
 def shared_memory(rig: Rig, facts: HostFacts) -> list[str]:
     """What instances may keep in /dev/shm is memory: where there is less, they are killed in place of being refused."""
-    given = {one.name: size for one in rig.instances if (size := one.kind.shared_memory(one))}
+    given = {one.name: size for one in rig.instances if (size := kind_of(one).shared_memory(one))}
     kib = sum(memory(size, facts.memory_kib) for size in given.values()) // 1024
     if kib <= facts.memory_kib:
         return []

@@ -7,21 +7,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 
-from rigwright.engines import caution
-from rigwright.engines.kind import Installation
+from rigwright.engines import caution, kind_of
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.reservations import reserved_addresses, split_place
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.host.basics import ANY, Listener
 from rigwright.host.systems import system_refusals
 from rigwright.model.engines.evidence import Parsed, told
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
 from rigwright.model.rig import Rig
+from rigwright.monitoring.found import coming_kib
 from rigwright.monitoring.refused import unfit
 from rigwright.monitoring.service import KINDS, unit_name
 from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
 from rigwright.nvidia.cuda.toolkit import DISK_KIB
 from rigwright.plan.desired import Desired
-from rigwright.plan.facts import HostFacts, lacking
+from rigwright.plan.facts import lacking
 from rigwright.plan.noted import shared_memory
 from rigwright.serving.listeners import LOOPBACKS, PREFIX
 from rigwright.weights.sharing import UNIT
@@ -102,7 +104,7 @@ def warnings(rig: Rig, facts: HostFacts) -> list[str]:
             # measured by others with 19 GiB of weights and 9 GiB of memory: 185 to 200 s, and once it never ended
             said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
             found.append(f"{one.name}: {said}: loading them is slow, and may not finish")
-        found += [f"{one.name}: {note}" for note in one.kind.notes(one)]
+        found += [f"{one.name}: {note}" for note in kind_of(one).notes(one)]
         if isinstance(one.variant.evidence, Parsed):
             found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
     held = {one.port for one in facts.listeners if _ours(one)}
@@ -315,7 +317,7 @@ def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> lis
         missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
         needed[rig.roots.models] += missing
         largest = max(largest, artefact.size // 1024 if missing else 0)
-    needed[rig.roots.state] += facts.monitoring.coming_kib(rig)
+    needed[rig.roots.state] += coming_kib(facts.monitoring, rig)
     if rig.bundle:
         needed[rig.roots.state] += largest  # sent whole, and one at a time
         for path in (rig.roots.state, rig.roots.models):

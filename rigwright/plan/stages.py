@@ -12,6 +12,7 @@ from rigwright.containers.told import pending as containers_pending
 from rigwright.envs import spent
 from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
 from rigwright.model.rig import Rig
+from rigwright.monitoring.found import pending
 from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.driver.choice import DriverPlan
@@ -122,7 +123,7 @@ def _monitoring(wanted: Desired, found: Served) -> list[Step]:
     at = {one.name: f"{one.name}, on {one.endpoint}" for one in services(rig)}
     return [
         Step("monitoring", f"run {at[name]}" if name in at else f"remove {name}", why)
-        for name, why in wanted.facts.monitoring.pending(rig).items()
+        for name, why in pending(wanted.facts.monitoring, rig).items()
     ]
 
 

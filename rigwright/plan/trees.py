@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.host import channel
 from rigwright.model.rig import Rig
+from rigwright.model.trees import records
 
 if TYPE_CHECKING:
     from rigwright.plan.desired import Desired
@@ -22,21 +23,6 @@ LOOKED: channel.Schema = {
 }
 """What roles/trees/host/look.py tells: which trees are there, of a generation with the digest that it says it has;
 and what is to be done, of which tree, and the first place in it."""
-
-
-def records(rig: Rig) -> str:
-    """The folder on the host with the record of each tree."""
-    return f"{rig.roots.state}/trees"
-
-
-def record(rig: Rig, tree: str) -> str:
-    """Where the record of a tree lies: its absolute path names it."""
-    return f"{records(rig)}/{hashlib.sha256(tree.encode()).hexdigest()[:16]}-{tree.rpartition('/')[2]}"
-
-
-def seen(rig: Rig, tree: str) -> str:
-    """Where the job that has made a tree leaves what it saw of each file, for the record."""
-    return f"{record(rig, tree)}.seen"
 
 
 def declared(wanted: Desired) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from itertools import combinations
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import KEYS
 from rigwright.declaration.resolve import parse
 from rigwright.model.answers import mismatch
+from rigwright.model.catalog import Catalog
 from rigwright.model.entry import RigEntry
 from rigwright.model.rig import Rig
 from rigwright.problems import Invalid

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rigwright.declaration.instances import beside
 from rigwright.gateway.host_keys import keys_file
 from rigwright.gateway.pairs import Wanted, sans
+from rigwright.model.keys import beside
 from rigwright.model.rig import Rig
 from roles.operations import gateway
 

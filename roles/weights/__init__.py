@@ -7,8 +7,8 @@ import shlex
 from pyinfra.api import deploy
 
 from rigwright.delivery.tools import Tools, hub_client
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan.facts import HostFacts
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, rehash_units

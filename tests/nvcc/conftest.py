@@ -17,7 +17,7 @@ import pytest
 from lab import wheels
 from lab.wheels import Wheel
 from rigwright.delivery.tools import requirements
-from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.patches.patch import PROGRAM, load
 from rigwright.paths import ROOT
 from rigwright.render import render

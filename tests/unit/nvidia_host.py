@@ -17,7 +17,7 @@ from checks.survey.kernel import KERNEL as KERNELS
 from checks.survey.section import Scene
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
-from rigwright.declaration.catalog import Card
+from rigwright.model.catalog import Card
 from rigwright.model.entry import Driver
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan

@@ -16,7 +16,6 @@ from rigwright.delivery.network import Network, network
 from rigwright.delivery.tools import Tools
 from rigwright.engines.image.install import patching
 from rigwright.engines.installer import step
-from rigwright.engines.kind import Job
 from rigwright.engines.llama_cpp.build import Build, build, compiling
 from rigwright.engines.log import faults
 from rigwright.engines.vllm.log_patterns import CAUSES
@@ -26,14 +25,16 @@ from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.key_version import version_for
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.systemd import STARTED_FROM, UNITS
 from rigwright.host.unit_states import UnitState
 from rigwright.model.entry import Driver
+from rigwright.model.installation import Job
+from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.model.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.model.theirs import Theirs
 from rigwright.monitoring import found as watching
 from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
-from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
 from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
@@ -46,7 +47,7 @@ from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.theirs import Container, Found, Taking
-from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
+from rigwright.serving.units import STOPPED
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import Bundle, Packages, Row
 from rigwright.weights import sharing

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rigwright.engines.kind import Installation
 from rigwright.host.unit_states import UnitState
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
 from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.plan.desired import Desired
-from rigwright.plan.facts import HostFacts
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served
 from tests.unit.samples import instance, plan, rig

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.engines import kind_of
 from rigwright.engines.fit import GIB, MIB
 from rigwright.engines.vllm import Vllm
 from rigwright.host.unit_states import UnitState
@@ -85,15 +86,15 @@ def test_without_a_gateway_nobody_moves_clients() -> None:
 
 def test_an_engine_that_judges_names_is_not_asked_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Vllm.judges_names
-    monkeypatch.setattr(type(made().kind), "judges_names", True)
+    monkeypatch.setattr(type(kind_of(made())), "judges_names", True)
     assert refusal(box(made()), made(), Room(2 * ONE), renamed=False) == ""
     assert "another model's name" in refusal(box(made()), made(), Room(2 * ONE), renamed=True)
 
 
 def test_an_engine_with_a_share_of_a_card_takes_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(0)
-    memory = one.kind.memory
-    monkeypatch.setattr(type(one.kind), "memory", lambda self, placed: replace(memory(placed), share=0.5))  # type: ignore[type-var]
+    memory = kind_of(one).memory
+    monkeypatch.setattr(type(kind_of(one)), "memory", lambda self, placed: replace(memory(placed), share=0.5))  # type: ignore[type-var]
     half = card("8.6").vram_mib * MIB // 2
     assert refusal(box(one), one, Room(0, {0: (half, half)}), renamed=False) == ""
     assert refusal(box(one), one, Room(0, {0: (half - 1, 9 * half)}), renamed=False)

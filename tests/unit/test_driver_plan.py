@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Card
+from rigwright.model.catalog import Card
 from rigwright.model.nvidia.tables import tables
 from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import SOURCE, DriverFacts

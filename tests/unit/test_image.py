@@ -11,8 +11,8 @@ from bench.contest import Deployed, NotMeasured
 from lab.oci import File, image
 from rigwright import toml
 from rigwright.engines.image import KIND
-from rigwright.engines.kind import Expanded
 from rigwright.engines.log import matching_cause
+from rigwright.host.systemd import Expanded
 from rigwright.model.entry import Roots
 from rigwright.plan.desired import desired
 from rigwright.plan.preflight import refusals

@@ -12,10 +12,10 @@ import pytest
 
 from checks.test_engines import _same as same_record
 from rigwright.engines.llama_cpp.build import build, cuda_architectures, flash_attention_pairs
+from rigwright.model import trees
 from rigwright.model.entry import Roots
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
-from rigwright.plan import trees
-from rigwright.plan.facts import HostFacts
 from roles.engines import installed_test as built_test
 from roles.engines import script as build_script
 from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig

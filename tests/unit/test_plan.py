@@ -12,9 +12,9 @@ import pytest
 from rigwright.delivery.network import authority_path
 from rigwright.delivery.tools import tools
 from rigwright.model.entry import Driver
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.plan.desired import Desired, desired
-from rigwright.plan.facts import HostFacts
 from rigwright.plan.plan import Plan, plan
 from rigwright.plan.stages import STAGES, Step, stages
 from rigwright.plan.undeclared import undeclared

@@ -12,9 +12,9 @@ import pytest
 from rigwright.engines.llama_cpp.build import Build, build
 from rigwright.host.basics import Listener
 from rigwright.host.systems import SUPPORTED
+from rigwright.model.facts import Account, HostFacts
 from rigwright.model.gateway.entry import Gateway, ListenerEntry
 from rigwright.model.rig import Rig
-from rigwright.plan.facts import Account, HostFacts
 from rigwright.plan.preflight import refusals, warnings
 from rigwright.supply.bundle import Bundle
 from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig

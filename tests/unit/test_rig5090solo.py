@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture, flash_attention_pairs
 from rigwright.engines.llama_cpp.command import command
 from rigwright.inventory import load
@@ -41,7 +41,7 @@ sources = ["hub:{repository}"]
 
 def row(file: str, name: str) -> str:
     """A file of an input, as it would be locked."""
-    asked = Catalog.load([ROOT / "catalog"]).inputs[name]
+    asked = load_catalog([ROOT / "catalog"]).inputs[name]
     assert asked.selects(file)
     digest = hashlib.sha256(file.encode()).hexdigest()
     values = {"repository": asked.repository, "selection": asked.selection, "hash": digest}

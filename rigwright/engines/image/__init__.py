@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING, cast
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog, Model
 from rigwright.engines.abilities import Ability
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
 from rigwright.engines.image.start import by
-from rigwright.engines.kind import Installation, InstallingKind, Job, Service
+from rigwright.engines.kind import InstallingKind, Service
 from rigwright.engines.log import Begun, Cause
 from rigwright.engines.metrics import Names
+from rigwright.engines.rule import Placed, Rule
 from rigwright.engines.vllm import Vllm
+from rigwright.model.catalog import Catalog, Model
 from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
 from rigwright.model.engines.keys import EngineKeys
 from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation, Job
 from rigwright.model.models import Selection
 from rigwright.model.rig import Instance, Part, Rig
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.plan.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 
 class _Inside(Vllm):

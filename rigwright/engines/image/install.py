@@ -10,7 +10,7 @@ from typing import cast
 
 from rigwright.engines.image.keys import Engine
 from rigwright.engines.image.start import By, by
-from rigwright.engines.kind import FILES, MARKER, Installation, Job
+from rigwright.model.installation import FILES, MARKER, Installation, Job
 from rigwright.model.rig import Rig
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.patches.shadow import shadows

@@ -12,9 +12,10 @@ from rigwright.engines.image import crun, podman
 from rigwright.engines.image.install import STORE, Unpacked
 from rigwright.engines.image.keys import Variant
 from rigwright.engines.image.start import CALLS, OWNER, named
-from rigwright.engines.kind import Installation, Service
+from rigwright.engines.kind import Service
 from rigwright.engines.vllm import command
 from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.installation import Installation
 from rigwright.model.rig import COMPILED, CONTAINERS, Instance, Rig
 from rigwright.render import render
 from rigwright.supply import images

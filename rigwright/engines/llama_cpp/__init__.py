@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, cast
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog, Model
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
-from rigwright.engines.kind import Installation, InstallingKind, Job, Service
+from rigwright.engines.kind import InstallingKind, Service
 from rigwright.engines.llama_cpp import able, build, command, flags, log_patterns, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.engines.metrics import Names
+from rigwright.engines.rule import Placed, Rule
+from rigwright.model.catalog import Catalog, Model
 from rigwright.model.engines.keys import EngineKeys
 from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation, Job
 from rigwright.model.models import Selection
 from rigwright.model.rig import Instance, Part, Rig
 from rigwright.patches.keys import LLAMA_CPP
@@ -27,7 +28,7 @@ from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.plan.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 
 # llama-cpp-python's releases whose llama-server answers them.
@@ -43,7 +44,6 @@ class LlamaCpp(InstallingKind):
     packages = ("cmake", "g++", "ninja-build")
     program = "llama-server"
     pieces = "source"
-    needs_toolkit = True
     causes = log_patterns.CAUSES
     log_marker = log_patterns.MARKER
     counts = told.COUNTS

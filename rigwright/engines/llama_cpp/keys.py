@@ -54,6 +54,8 @@ OWN_OPTIONS = frozenset(
 class Engine(PatchedKeys):
     """A compiled llama.cpp."""
 
+    needs_toolkit = True
+
     kind: Literal["llama.cpp"] = Field(description="Kind.")
     source: CatalogName = Field(description="The input, or locked artefact, to compile.")
     subtree: Subtree = Field(default="", description="Folder inside the archive's top folder with CMakeLists.txt.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rigwright.declaration.catalog import Model
+from rigwright.model.catalog import Model
 from rigwright.model.models import Candidates, Missing, Selection
 from rigwright.model.rig import Part
 from rigwright.supply.lock import Artefact

@@ -9,15 +9,14 @@ from typing import cast
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog, Model
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
-from rigwright.engines.kind import Installation, Kind, Service
+from rigwright.engines.kind import Kind, Service
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Names
 from rigwright.engines.offline import Offline, Wanted
+from rigwright.engines.rule import Placed, Rule
 from rigwright.engines.vllm import (
     able,
     command,
@@ -35,8 +34,10 @@ from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
 from rigwright.envs.env import Environment
+from rigwright.model.catalog import Catalog, Model
 from rigwright.model.engines.keys import EngineKeys
 from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation
 from rigwright.model.models import Missing, Selection
 from rigwright.model.rig import Instance, Part, Rig
 from rigwright.supply.lock import Artefact
@@ -102,10 +103,6 @@ class Vllm(Kind):
     def paths(self, instance: Instance) -> tuple[str, ...]:
         """OpenAI's, and Anthropic's with the releases of `MESSAGES_RELEASES`."""
         return (*COMPLETIONS, *released_paths(MESSAGES_RELEASES, self.release(instance.engine, instance.artefacts)))
-
-    def env(self, engine: EngineKeys) -> str:
-        """The one that it names."""
-        return cast("Engine", engine).env
 
     def parts(self, model_: Model, selection: Selection) -> tuple[Part, ...]:
         """A folder of safetensors."""

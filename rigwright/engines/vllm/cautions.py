@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rigwright.engines import fit
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
+from rigwright.engines.rule import Placed, Rule
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, of
 from rigwright.model.models import Missing

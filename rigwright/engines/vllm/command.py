@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import cast
 
-from rigwright.engines.kind import KEY_FILE, Installation, Sandbox, Service
+from rigwright.engines.kind import KEY_FILE, Sandbox, Service
 from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.keys import Variant
@@ -19,6 +19,7 @@ from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
 from rigwright.envs import env
 from rigwright.envs.env import Environment
 from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation
 from rigwright.model.rig import COMPILED, Instance, Rig
 
 # What is started, as text.

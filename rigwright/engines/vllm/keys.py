@@ -27,6 +27,11 @@ class Engine(EngineKeys):
     kind: Literal["vllm"] = Field(description="Kind.")
     env: CatalogName = Field(description="An entry of the table `envs`, with vLLM in it.")
 
+    @property
+    def environment(self) -> str:
+        """The one that it names."""
+        return self.env
+
 
 class Warmup(Frozen):
     """Requests that are made before an instance is ready: the first ones compile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.catalog import Model
+from rigwright.model.catalog import Model
 from rigwright.model.models import Missing, Selection
 from rigwright.model.rig import Part
 from rigwright.supply.artefact import CONFIG, Artefact

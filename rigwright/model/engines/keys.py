@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, ValidationInfo, field_validator
 
 from rigwright.model.engines.evidence import CPU, Booted, Evidence
@@ -14,6 +16,13 @@ class EngineKeys(Frozen):
     """What serves."""
 
     kind: str = Field(description="Which kind of engine it is: a folder of rigwright/engines.")
+    needs_toolkit: ClassVar[bool] = False
+    """Whether it is made with a CUDA toolkit where it is for cards."""
+
+    @property
+    def environment(self) -> str | None:
+        """The environment of the catalogue that it runs in; None where it is installed by itself."""
+        return None
 
 
 class PatchedKeys(EngineKeys):

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.presence import LOG, declared, numbered
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.difference import Difference
-from rigwright.plan.facts import HostFacts
 
 # What happened to the card itself; others are a program's mistakes
 # (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html)

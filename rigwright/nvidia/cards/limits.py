@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.presence import numbered
 from rigwright.nvidia.cards.reports import BAR1
 from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.difference import Difference
-from rigwright.plan.facts import HostFacts
 
 POWER_TOLERANCE = 1.0  # W. A card rounds what it is told
 # MHz between two clocks that a card can have; a limit goes to the nearest (nvidia-smi -q, supported clocks of an H200)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from rigwright.model.facts import HostFacts
 from rigwright.nvidia.cards.topology import Topology
-from rigwright.plan.facts import HostFacts
 
 CAN = "OK"
 """nvidia-smi's word for two cards of which one may read the other's memory."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rigwright.declaration.catalog import Card
+from rigwright.model.catalog import Card
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import App, Gpu
 from rigwright.nvidia.difference import Difference
-from rigwright.plan.facts import HostFacts
 
 # Of the declared memory. ECC in the ordinary memory of a card takes a 16th of it, and that must be seen
 # (https://exafunction.com/blog/ecc-gpu); a board with half of its chips has far less. Two H200 answer with all of it.

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rigwright.model.facts import HostFacts
 from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.presence import numbered
 from rigwright.nvidia.cards.smi import Gpu, number
 from rigwright.nvidia.difference import Difference
-from rigwright.plan.facts import HostFacts
 
 FILE = "driver.json"
 

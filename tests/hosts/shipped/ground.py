@@ -26,7 +26,7 @@ from lab.nvidia import archive, from_nvidia, kernels
 from lab.nvidia.keys import Key
 from lab.nvidia.models import addresses
 from lab.wheels import Wheel
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.inventory import load, making
 from rigwright.model.nvidia.tables import SHIPPED, tables
@@ -123,7 +123,7 @@ def _models(hub: Hub, folder: Path) -> None:
     for name, config in CHECKPOINTS.items():
         content = {"config.json": json.dumps(config).encode(), "model.safetensors": safetensors(4096)}
         made[name] = {path: content.get(path, b"{}") for path in WHOLE}
-    inputs = Catalog.load([ROOT / "catalog"]).inputs
+    inputs = load_catalog([ROOT / "catalog"]).inputs
     for name, files in made.items():
         hub.repository(str(inputs[name].repository), files, licence="apache-2.0")
 

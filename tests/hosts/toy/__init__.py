@@ -13,13 +13,14 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from rigwright.declaration.catalog import Model
-from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Sandbox, Service
+from rigwright.engines.kind import KEY_FILE, InstallingKind, Sandbox, Service
 from rigwright.engines.request import Request
+from rigwright.model.catalog import Model
 from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import FILES, MARKER, Installation, Job
 from rigwright.model.models import Selection
 from rigwright.model.rig import Instance, Part, Rig
-from rigwright.plan.facts import HostFacts
 from rigwright.supply import lock
 from rigwright.types import CatalogName
 from rigwright.weights.records import below_models
