@@ -3,9 +3,9 @@
 from pyinfra import host
 from pyinfra.api.exceptions import PyinfraError
 
-from rigwright.host.desired import desired
-from rigwright.host.stages import stages
 from rigwright.monitoring.figures import deploy_file
+from rigwright.plan.desired import desired
+from rigwright.plan.stages import stages
 from rigwright.serving.theirs import leaving, refusals
 from rigwright.supply.expected import refusal
 from roles.base import base

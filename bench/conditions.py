@@ -10,10 +10,10 @@ from hashlib import sha256
 
 from checks.looking import Box
 from rigwright.baseline.run import Fingerprint
-from rigwright.declaration.rig import Instance
+from rigwright.host.systemd import STARTED_FROM
+from rigwright.model.rig import Instance
 from rigwright.nvidia.cards import enumeration, smi
 from rigwright.nvidia.cards.smi import Gpu
-from rigwright.serving.units import STARTED_FROM
 from roles import root
 
 TEMPERATURE = ("--query-gpu=pci.bus_id,temperature.gpu", smi.FORMAT)

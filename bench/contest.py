@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from paramiko import SSHException
 
 from bench.figures import BARE, OTHER, PORT, UNIT
-from rigwright.declaration.rig import COMPILED, Instance, Rig
-from rigwright.engines.kind import KEY_FILE, Installation, Service
+from rigwright.engines import kind_of
+from rigwright.engines.kind import KEY_FILE, Service
 from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.host.systemd import STARTED_FROM
+from rigwright.host.unit_states import UnitState
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.serving.listeners import LOOPBACK, listener
-from rigwright.serving.unit_states import UnitState
-from rigwright.serving.units import OWNED, RUN, STARTED_FROM, credential_path, unit
+from rigwright.serving.units import OWNED, RUN, credential_path, unit
 from roles.deploy_lock import SILENCE, DeployLock
 from roles.root import Failed, Root
 
@@ -102,7 +105,7 @@ class Deployed:
 
     @property
     def _service(self) -> Service:
-        return self.instance.kind.service(self.rig, self.instance, self.installation)
+        return kind_of(self.instance).service(self.rig, self.instance, self.installation)
 
 
 def start_bare(found: Deployed) -> str:

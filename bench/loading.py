@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from bench.ladder import Loaded, Rung, Sample, Saturation, queues, saturation
 from bench.load import CHAT, Asked
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.metrics import Metrics, Names, read
+from rigwright.model.rig import Instance
 
 if TYPE_CHECKING:
     from roles.client import Client
@@ -142,7 +143,7 @@ class Subject:
             roles.client.Lost: the job or the connection is gone.
             roles.client.Failed: the load could not be made.
         """
-        return load(self.client, asked, self.metrics, self.instance.kind.counts)
+        return load(self.client, asked, self.metrics, kind_of(self.instance).counts)
 
 
 def load(client: Client, asked: Asked, metrics: str, counts: Names) -> Rung:

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.contest import LOAD_UNIT, Contest, Deployed, NotMeasured, contest
 from checks.looking import Box
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.offline import Offline, Wanted
+from rigwright.model.rig import Instance
 from rigwright.problems import printable
 
 # What of a unit is of its life as a server: its folder in /run is there while it runs, and its key is for clients.
@@ -123,7 +124,7 @@ def measure(
     """
     made = box.desired()
     installation = made.installations[instance.installed_as]
-    offline = instance.kind.offline(box.rig, instance, installation, wanted)
+    offline = kind_of(instance).offline(box.rig, instance, installation, wanted)
     if offline is None:
         raise NotMeasured(f"{instance.name}: there is no offline bench of {instance.engine.kind} for it")
     text = made.generation.files[f"units/{instance.unit}"]

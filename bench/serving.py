@@ -21,7 +21,7 @@ from bench.contest import Contest, Deployed, NotMeasured, contest
 from bench.figures import PORT, UNIT, Load, Machine, Report, Row, parse
 from bench.load import Asked
 from checks.looking import Box
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 
 PROGRAM = Path(__file__).with_name("load.py")
 PROMPT = 200  # tokens of each request

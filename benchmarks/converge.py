@@ -27,8 +27,9 @@ from benchmarks import BenchmarkFailed, peer, sessions
 from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from rigwright.host import facts
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.paths import ROOT
+from rigwright.plan import facts
 from rigwright.render import render
 
 PORT = 8020

@@ -25,7 +25,7 @@ from benchmarks.streams import Asked, Place
 from lab import kept, tiny_model
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import seal
 
 REAL, PACED = "real", "paced"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import locked
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 LOCK = ROOT / "locks" / "litellm.txt"
 VENV = ROOT / ".venv-litellm"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import BenchmarkFailed
 from lab.hub import Hub
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.weights.records import PACKAGE
 
 REPOSITORY = "bench/weights"

@@ -12,14 +12,16 @@ from pathlib import Path
 
 from benchmarks import locked
 from lab.hosts import Host
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import desired
-from rigwright.host.facts import HostFacts, packages
-from rigwright.host.preflight import HOME
-from rigwright.inventory import ROOT
+from rigwright.delivery.network import authority_path
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
+from rigwright.plan.facts import packages
+from rigwright.plan.preflight import HOME
 from rigwright.serving.generation import mode
-from rigwright.serving.units import DIGEST_VARIABLE, STARTED_FROM, UNITS, credential_path
-from rigwright.supply.network import authority_path
+from rigwright.serving.units import DIGEST_VARIABLE, credential_path
 from rigwright.weights.records import PACKAGE, REHASH_UNITS, programs, recorded, records_folder, rehash_units
 from roles.fetching import PROGRAMS
 

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from benchmarks import BenchmarkFailed, sessions
 from benchmarks.converge import converge, inventory_of, own_lab
 from lab.hosts import Host
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 RIG = str(ROOT / "rig")
 NOT_AS_DECLARED = 1  # exit status of a verb that looks (README)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import UnreadableData, audit
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
 
 

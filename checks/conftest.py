@@ -17,16 +17,19 @@ from checks.look import Look, Seen
 from checks.report import Reporter, Silent
 from checks.run import Begun
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import DeclaredEnv, Instance, Rig
-from rigwright.engines.kind import Installation, Service
+from rigwright.engines import kind_of
+from rigwright.engines.kind import Service
 from rigwright.envs.env import Environment
-from rigwright.host.desired import Desired
-from rigwright.host.facts import HostFacts
+from rigwright.gateway.offers import offers_of
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
+from rigwright.model.rig import DeclaredEnv, Instance, Rig
 from rigwright.monitoring.service import services
+from rigwright.plan.desired import Desired
 from rigwright.serving.generation import Generation
 
 PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
-    "contained": lambda rig: [one for one in rig.instances if one.kind.contained_by],
+    "contained": lambda rig: [one for one in rig.instances if kind_of(one).contained_by],
     "instance": lambda rig: rig.instances,
     "engine_name": lambda rig: [*rig.engines, *(env.name for env in rig.envs)],
     "env": lambda rig: rig.envs,
@@ -34,7 +37,7 @@ PARTS: dict[str, Callable[[Rig], Sequence[object]]] = {
     "share": lambda rig: [rig.share] if rig.share else [],
     "containers": lambda rig: [("containers", rig.containers)] if rig.containers else [],
     "gateway": lambda rig: [("gateway", rig.gateway)] if rig.gateway else [],
-    "offered": lambda rig: list({one.name: one for offer in rig.offers for one in offer.instances}.values()),
+    "offered": lambda rig: list({one.name: one for offer in offers_of(rig) for one in offer.instances}.values()),
     "watching": services,
     "listener": lambda rig: sorted(rig.gateway.listeners.items()) if rig.gateway else [],
 }
@@ -166,13 +169,13 @@ def installation(desired: Desired, engine_name: str) -> Installation:
 @pytest.fixture(scope="session")
 def environment(desired: Desired, env: DeclaredEnv) -> Environment:
     """An environment as it should be there."""
-    return cast(Environment, desired.installations[env.name])
+    return cast("Environment", desired.installations[env.name])
 
 
 @pytest.fixture(scope="session")
 def service(rig: Rig, desired: Desired, instance: Instance) -> Service:
     """How an instance should be run."""
-    return instance.kind.service(rig, instance, desired.installations[instance.installed_as])
+    return kind_of(instance).service(rig, instance, desired.installations[instance.installed_as])
 
 
 @pytest.fixture(scope="session")

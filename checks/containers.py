@@ -12,7 +12,7 @@ from checks.survey.taken import Survey
 from rigwright.containers.found import ContainerFacts
 from rigwright.containers.plan import ContainerPlan, Refused, container_plan
 from rigwright.debs.sources import SourceFile
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 RESTART = "`systemctl restart docker.service` once no containers are running"
 

@@ -16,15 +16,15 @@ from testinfra.host import Host
 
 from checks.backend import UnknownHost, reach, testinfra_host
 from checks.backend import load as load_inventory
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import foreign, load
+from rigwright.model.rig import Rig
 from roles import root
 from roles.unreached import away
 
 if TYPE_CHECKING:
     from checks.survey.taken import Survey
-    from rigwright.host.desired import Desired
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
+    from rigwright.plan.desired import Desired
 
 MOST_HOSTS = 16
 """Hosts that are asked at the same time."""
@@ -60,21 +60,21 @@ class Seen:
             ValueError, AssertionError: it tells something else than it was asked.
             roles.root.Gone: the connection is gone.
         """
-        from rigwright.host import facts as host_facts
+        from rigwright.plan import facts as host_facts
 
         return host_facts.parse(self.host.check_output("sh -c %s", self.probe).splitlines())
 
     @property
     def probe(self) -> str:
         """The script that finds them."""
-        from rigwright.host import facts as host_facts
+        from rigwright.plan import facts as host_facts
         from rigwright.render import render
 
         return render("probe/probe.sh.j2", **host_facts.questions(self.rig))
 
     def found(self, lines: list[str]) -> Desired:
         """What its rig comes to by what a probe has found; raises as `facts`."""
-        from rigwright.host import facts as host_facts
+        from rigwright.plan import facts as host_facts
 
         self.facts = host_facts.parse(lines)
         return self.desired
@@ -82,7 +82,7 @@ class Seen:
     @cached_property
     def desired(self) -> Desired:
         """What its rig comes to on it; raises as `facts`."""
-        from rigwright.host.desired import desired
+        from rigwright.plan.desired import desired
 
         return desired(self.rig, self.facts)
 

@@ -16,30 +16,29 @@ from checks.backend import load as targets_of
 from checks.results import STATUS
 from rigwright.containers import found as containers_found
 from rigwright.containers.found import ContainerFacts
-from rigwright.declaration.rig import Rig
 from rigwright.gateway import given
 from rigwright.gateway.given import Found as GatewaySecrets
 from rigwright.host import deploy_lock, together
-from rigwright.host import facts as host_facts
 from rigwright.host.channel import said
 from rigwright.host.deploy_lock import Holder
-from rigwright.host.desired import Desired, desired
-from rigwright.host.facts import HostFacts
 from rigwright.host.locks import DEPLOY_LOCK
 from rigwright.inventory import load
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import holders
 from rigwright.nvidia.cards.holders import Holders
 from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.plan import facts as host_facts
+from rigwright.plan.desired import Desired, desired
 from rigwright.problems import Invalid
 from rigwright.render import render
-from rigwright.serving import differences, use
+from rigwright.serving import differences, stored, use
 from rigwright.serving import live as served
 from rigwright.serving.differences import Written
 from rigwright.serving.live import Served, state_script
+from rigwright.serving.stored import Stored
 from rigwright.serving.use import Use
-from rigwright.weights import stored
-from rigwright.weights.stored import Stored
 from roles import root
 
 T = TypeVar("T")

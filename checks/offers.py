@@ -9,10 +9,10 @@ import pytest
 from checks import expect
 from checks.survey.clients import answer, names, tried
 from checks.survey.requests import Answer, Requests
-from rigwright.declaration.rig import Rig
 from rigwright.engines.api_paths import MESSAGES
-from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Rig
 
 READABLE = "an error of the path's protocol"
 MEMBERS = {"message", "type", "param", "code"}

@@ -9,9 +9,10 @@ from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import UnitFile, declared
-from rigwright.declaration.rig import Rig
+from rigwright.engines import kind_of
 from rigwright.engines.container import Container
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 
 RESTART = "run `systemctl reset-failed` and `systemctl restart` on that unit"
 """What gives a service the processes that its unit says: a deploy starts none anew that was started from it."""
@@ -28,7 +29,9 @@ def running(survey: Survey, rig: Rig, desired: Desired) -> Services:
 
 def contained(rig: Rig, desired: Desired) -> Mapping[str, Container]:
     """The containers that instances run in, by unit."""
-    services = {one.unit: one.kind.service(rig, one, desired.installations[one.installed_as]) for one in rig.instances}
+    services = {
+        one.unit: kind_of(one).service(rig, one, desired.installations[one.installed_as]) for one in rig.instances
+    }
     return {unit: service.container for unit, service in services.items() if service.container}
 
 

@@ -7,9 +7,9 @@ from checks.survey.accounts import ACCOUNTS, NO_LOGIN, folder
 from checks.survey.section import TRY
 from checks.survey.taken import Survey
 from checks.words import told
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.gateway.reservations import unit_names
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import unit_name
 
 SYSTEM = range(1, 1000)  # useradd(8), --system: SYS_UID_MAX of login.defs

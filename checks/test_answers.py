@@ -10,8 +10,9 @@ from checks.survey.gates import GATES
 from checks.survey.reach import REACH
 from checks.survey.requests import Answer
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.kind import Service
+from rigwright.model.rig import Instance
 from rigwright.serving.listeners import LOOPBACK, LOOPBACK_6, holder, names
 
 SHOWN = 120  # characters of an answer in a line for people
@@ -67,7 +68,7 @@ def test_answers(survey: Survey, instance: Instance) -> None:
     # what is between its socket and the port is ours, too
     for what, unit in (("socket", instance.unit), ("port", names(instance.port)[0])):
         found = answer(requests, f"{instance.name}: {what}")
-        if instance.kind.answered(found.body) != 1:
+        if kind_of(instance).answered(found.body) != 1:
             step = f"see `journalctl -u {unit}`, then systemctl restart {unit}"
             raise Drift(f"one token from its {what}", said(found), step)
 

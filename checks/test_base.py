@@ -6,8 +6,8 @@ from checks.survey.ground import GROUND
 from checks.survey.ours import OURS
 from checks.survey.taken import Survey
 from checks.words import told
-from rigwright.declaration.rig import Rig
-from rigwright.host.preflight import HOME
+from rigwright.model.rig import Rig
+from rigwright.plan.preflight import HOME
 
 
 @check(

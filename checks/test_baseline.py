@@ -12,10 +12,10 @@ from checks.survey.taken import Survey
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared
 from rigwright.baseline.run import Fingerprint, Run
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.host.desired import Desired
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import enumeration, smi
+from rigwright.plan.desired import Desired
 
 MEASURE = "`rigwright bench speed` measures it"
 

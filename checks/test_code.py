@@ -12,8 +12,8 @@ from checks.settings import settings, words
 from checks.survey.processes import PROCESSES, Process, Unit, program
 from checks.survey.taken import Survey
 from checks.survey.units import UnitFile
-from rigwright.declaration.rig import CACHES, COMPILED, Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import CACHES, COMPILED, Rig
+from rigwright.plan.desired import Desired
 from rigwright.serving.units import ANYBODYS
 
 # Where engines that compile while they run write to: a cache, and what they alone see of these.

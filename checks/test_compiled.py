@@ -5,8 +5,8 @@ import pytest
 from checks import DEPLOY, check, expect
 from checks.survey.compiled import COMPILED
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import WARM, Instance, Rig
 from rigwright.engines.kind import Service
+from rigwright.model.rig import WARM, Instance, Rig
 
 
 @check(

@@ -11,10 +11,10 @@ from checks.nvidia import no, none
 from checks.nvidia.packages import archive
 from checks.survey.containers import CONTAINER_ARCHIVES, CONTAINERS
 from checks.survey.taken import Survey
-from rigwright.containers.files import paths, settings, source_path
-from rigwright.containers.found import store
-from rigwright.debs.group import differing
-from rigwright.declaration.rig import Rig
+from rigwright.containers.files import paths, settings
+from rigwright.containers.found import source_path, store
+from rigwright.model.debs.group import differing
+from rigwright.model.rig import Rig
 
 
 @check(

@@ -17,8 +17,8 @@ from rigwright.containers import daemon
 from rigwright.containers.daemon import Unreadable
 from rigwright.containers.files import program
 from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC, store
-from rigwright.debs.versions import numbers, upstream
-from rigwright.declaration.rig import Rig
+from rigwright.model.debs.versions import numbers, upstream
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import those_that_answer
 
 KIND = "nvidia.com/gpu"

@@ -10,9 +10,9 @@ from checks.survey.programs import COMPILER, PROGRAMS
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.trees import as_recorded
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
+from rigwright.plan.desired import Desired
 
 
 @check(

@@ -16,7 +16,7 @@ from checks.survey.taken import Survey
 from rigwright.containers import daemon
 from rigwright.containers.daemon import Unreadable
 from rigwright.containers.started import given
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 ROOTS = (0o660, 0o600)  # modes of the socket
 METRICS = "metrics-addr"  # its figures, and no way in

@@ -11,9 +11,9 @@ from checks.survey.programs import PROGRAMS, code_of, version_of
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.trees import as_recorded
-from rigwright.declaration.rig import Rig
-from rigwright.engines.kind import Installation
-from rigwright.envs.installer import installer
+from rigwright.engines.installer import installer
+from rigwright.model.installation import Installation
+from rigwright.model.rig import Rig
 
 
 @check(

@@ -10,9 +10,9 @@ from checks.survey.patched import PATCHED, files
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.test_nvidia_driver import gpus
-from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment, prefix
 from rigwright.envs.told import wanted
+from rigwright.model.rig import DeclaredEnv, Rig
 from rigwright.supply.machine_code import refusals
 
 SHOWN = 3

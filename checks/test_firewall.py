@@ -6,7 +6,7 @@ from checks import Drift, check, expect
 from checks.packets.rig import Scenery
 from checks.survey.firewall import FIREWALL
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 SHOWN = 3
 RULES = "find the rule with `nft list ruleset` or `iptables-save`, and delete it there and in its source file"

@@ -18,15 +18,15 @@ from checks.survey.ours import OURS
 from checks.survey.reach import REACH
 from checks.survey.taken import Survey
 from checks.words import day
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway import keyring
 from rigwright.gateway.conf import PATHS
-from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT, keys_path, pair_path
 from rigwright.gateway.host_keys import REMEDY, keys_file
 from rigwright.gateway.key_version import is_replaceable
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import PREFIX, ROTATION, door, rotation
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.rig import Instance, Rig
 from rigwright.serving.units import OWNED
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from checks.survey.taken import Survey
 from checks.survey.trees import MISSING, OTHER, TREES
 from checks.survey.units import UNITS as SYSTEMD
 from rigwright.containers.files import program
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.network import authority_path
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import folder as monitoring_folder
 from rigwright.nvidia.cards.files import program_folder, record_path
 from rigwright.serving.generation import ACTIVATING, Generation, mode
 from rigwright.serving.units import STOPPED
-from rigwright.supply.network import authority_path
 from rigwright.weights.sharing import config_path
 
 

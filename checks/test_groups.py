@@ -8,8 +8,8 @@ from checks.services import each, named, running
 from checks.survey.processes import PROCESSES
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, UnitFile, Units
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 
 # What a group has of which nobody has said anything (Documentation/admin-guide/cgroup-v2.rst).
 USUAL = {

@@ -16,9 +16,10 @@ from checks.survey.images import Container as Found
 from checks.survey.kernel import KERNEL
 from checks.survey.processes import PROCESSES, Process
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.container import Container
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Instance, Rig
+from rigwright.plan.desired import Desired
 
 # File systems that podman makes for a container, each of its own; nobody writes to what the kernel shows of itself.
 MADE = {
@@ -43,8 +44,8 @@ CONMON = "/usr/bin/conmon"
 @pytest.fixture(scope="session")
 def declared(rig: Rig, desired: Desired, contained: Instance) -> Container:
     """What an instance runs in."""
-    service = contained.kind.service(rig, contained, desired.installations[contained.installed_as])
-    return cast(Container, service.container)
+    service = kind_of(contained).service(rig, contained, desired.installations[contained.installed_as])
+    return cast("Container", service.container)
 
 
 @pytest.fixture(scope="session")

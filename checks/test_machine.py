@@ -15,7 +15,7 @@ from checks.survey.packages import FILES, PACKAGES
 from checks.survey.rights import RIGHTS
 from checks.survey.settings import AT_BOOT, NEEDED, NETWORK, SETTINGS, WAYS_IN, Settings
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.files import UNATTENDED
 
 # Words of a kernel's command line by which a box comes up without services, or with another program in init's place

@@ -10,7 +10,7 @@ from checks.survey.gates import GATES
 from checks.survey.reach import REACH
 from checks.survey.taken import Survey
 from checks.words import told
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import KINDS, Service, secrets, told_targets, unit_name
 
 EXPOSURE = 2.0  # budget of each unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything

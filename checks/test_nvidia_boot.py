@@ -13,7 +13,7 @@ from checks.survey.kernel import KERNEL
 from checks.survey.settings import SETTINGS, Row
 from checks.survey.taken import Survey
 from rigwright.containers.files import UDEV
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import SYSCTL
 from rigwright.nvidia.driver.found import MODPROBE
 

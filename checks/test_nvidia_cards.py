@@ -11,8 +11,8 @@ from checks.survey.cards import CARDS
 from checks.survey.kernel import KERNEL
 from checks.survey.taken import Survey
 from checks.test_nvidia_driver import gpus, heard
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.enumeration import declared
 from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import Gpu

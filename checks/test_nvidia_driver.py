@@ -7,8 +7,8 @@ from checks.nvidia_smi import answer
 from checks.survey.cards import CARDS, Log
 from checks.survey.kernel import KERNEL
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi as nvidia_smi
 from rigwright.nvidia.cards.smi import Gpu
 

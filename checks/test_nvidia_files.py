@@ -15,8 +15,8 @@ from checks.survey.packages import FILES, PACKAGES, Finding
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
 from rigwright.containers import files as containers
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import paths, program_folder, settings
 from rigwright.nvidia.driver.files import PREFERENCES, store
 from rigwright.nvidia.driver.found import OF_A_DRIVER

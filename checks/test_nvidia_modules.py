@@ -5,8 +5,8 @@ import pytest
 from checks import check
 from checks.nvidia import driver_facts, kernel_modules, kernels, no, state, with_cards
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 
 
 @check(

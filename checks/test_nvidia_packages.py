@@ -9,8 +9,8 @@ from checks.nvidia.packages import archive, held, in_branch, of_lock, one_piece,
 from checks.survey.packages import ARCHIVE
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import settings
 from rigwright.nvidia.driver.files import settings_of, store
 from rigwright.nvidia.driver.found import SOURCE

@@ -8,7 +8,7 @@ from checks import DEPLOY, Drift, check
 from checks.nvidia import managed, none, with_cards
 from checks.survey.settings import SETTINGS, Settings
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.files import PERSISTENCED
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT

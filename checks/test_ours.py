@@ -9,13 +9,13 @@ from checks.survey.ground import GROUND, room
 from checks.survey.ours import OURS, folders
 from checks.survey.taken import Survey
 from checks.words import day, told
-from rigwright.declaration.rig import CACHES, WARM, Rig
+from rigwright.delivery.network import authority_path
 from rigwright.gateway.given import keys_path, pair_path
-from rigwright.monitoring.entry import user_names
+from rigwright.model.monitoring.entry import user_names
+from rigwright.model.rig import CACHES, WARM, Rig
 from rigwright.monitoring.service import PACKAGED_USER, folder, services
 from rigwright.nginx import LEFT
 from rigwright.serving.units import STOPPED
-from rigwright.supply.network import authority_path
 from rigwright.weights.records import REHASH, records_folder
 from rigwright.weights.sharing import config_path
 

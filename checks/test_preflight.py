@@ -3,8 +3,8 @@
 import time
 
 from checks import check, expect
-from rigwright.host.desired import Desired
-from rigwright.host.preflight import refusals
+from rigwright.plan.desired import Desired
+from rigwright.plan.preflight import refusals
 
 
 @check(

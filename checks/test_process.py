@@ -12,8 +12,8 @@ from checks.survey.accounts import ACCOUNTS, Accounts
 from checks.survey.processes import PROCESSES, Process, Unit
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, UnitFile
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 
 # The kernel's words for limits (proc(5)) -> systemd's.
 LIMITS = {

@@ -5,8 +5,8 @@ from ipaddress import ip_address
 from checks import Drift, check, expect
 from checks.survey.reach import REACH, folders, sockets
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.gateway.given import ROUTER_SOCKET, ROUTER_UNIT
+from rigwright.model.rig import Instance, Rig
 from rigwright.monitoring.service import services
 
 OTHERS = 0o007

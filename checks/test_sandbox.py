@@ -9,8 +9,8 @@ from checks.listing import none
 from checks.services import CONTAINED
 from checks.survey.escapes import ESCAPES, Done
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Instance
 from rigwright.engines.kind import Service
+from rigwright.model.rig import Instance
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,13 @@ from checks.survey.section import Scene
 from checks.survey.serving import SERVING, Started
 from checks.survey.taken import Survey
 from checks.survey.units import UNITS, declared, ours
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import Expanded, Service
-from rigwright.host.desired import Desired
-from rigwright.host.facts import HostFacts
+from rigwright.engines import kind_of
+from rigwright.engines.kind import Service
+from rigwright.host.systemd import Expanded
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import smi as nvidia_smi
+from rigwright.plan.desired import Desired
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import environment, strange
@@ -212,7 +214,7 @@ def test_runs_as_at_first(survey: Survey, instance: Instance) -> None:
     first = _first(started)
     if not first:
         pytest.skip("its log says nothing about it")
-    now, then = instance.kind.begun(started.said), instance.kind.begun(first)
+    now, then = kind_of(instance).begun(started.said), kind_of(instance).begun(first)
     expect(now, then, f"see `journalctl -u {instance.unit}` for messages about backends", holds=now.like(then))
 
 

@@ -7,8 +7,8 @@ from checks.survey.clients import REQUESTS, UNGIVEN, answer, pieces, stranger
 from checks.survey.gates import GATES
 from checks.survey.reach import REACH
 from checks.survey.taken import Survey
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Share
+from rigwright.model.rig import Rig
 from rigwright.weights.sharing import UNIT, config, config_path, digest, endpoint
 
 EXPOSURE = 2.0  # budget of the unit, `systemd-analyze security`: 0 is nothing exposed, 10 everything

@@ -12,11 +12,11 @@ from checks.settings import settings, words
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import PARENTS, UNITS, UnitFile, Units, declared
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
-from rigwright.host.facts import HostFacts
+from rigwright.host.systemd import UNITS as FOLDER
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 from rigwright.serving.units import ANYBODYS
-from rigwright.serving.units import UNITS as FOLDER
 
 # Units of the distribution's that ours wait for, or need, without saying so.
 USUAL = re.compile(r"[^/]*\.(mount|slice|target|device)|systemd-[a-z-]+\.(service|socket)|nvidia-[a-z-]+\.service")

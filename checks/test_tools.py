@@ -7,7 +7,7 @@ from checks import DEPLOY, Drift, check, expect
 from checks.survey.taken import Survey
 from checks.survey.trees import TREES
 from checks.trees import as_recorded
-from rigwright.host.desired import Desired
+from rigwright.plan.desired import Desired
 
 
 @check(

@@ -11,9 +11,9 @@ from checks.survey.taken import Survey
 from checks.survey.trees import ADDED, LOOSE, MISSING, OTHER, TREES, Tree, Trees
 from checks.survey.ways import WAYS, Folder
 from checks.trees import as_recorded, judged
-from rigwright import trees
-from rigwright.declaration.rig import CACHES, Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import CACHES, Rig
+from rigwright.plan import trees
+from rigwright.plan.desired import Desired
 from rigwright.weights.records import PACKAGE, programs
 
 LOST = "lost+found"

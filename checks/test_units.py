@@ -11,9 +11,9 @@ from checks.settings import settings
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import BOOT, UNITS, UnitFile, Units, declared
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
-from rigwright.serving.units import UNITS as FOLDER
+from rigwright.host.systemd import UNITS as FOLDER
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 
 
 @check(

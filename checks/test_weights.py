@@ -11,7 +11,7 @@ from checks.survey.ground import GROUND
 from checks.survey.taken import Survey
 from checks.survey.weights import SERVICE, TIMER, WEIGHTS, File, Place
 from checks.words import day, told
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.weights.records import DUE_DAYS, REHASH_STAMP
 

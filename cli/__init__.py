@@ -78,7 +78,7 @@ class Verbs(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         module, _, command = self.places[name].partition(":")
         quick.begin()
-        found = spelt_in(cast(click.Command, getattr(import_module(f"cli.{module}"), command)))
+        found = spelt_in(cast("click.Command", getattr(import_module(f"cli.{module}"), command)))
         if "Exit status" not in (found.help or ""):
             found.epilog = STATUSES
         return found
@@ -140,7 +140,7 @@ class Story(Verb):
 
 @click.group(
     cls=Story,
-    commands=cast(Any, VERBS),
+    commands=cast("Any", VERBS),
     epilog=STATUSES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )

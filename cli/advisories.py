@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, Word, named, rig_of
 from cli.ending import leave
 from cli.tables import paragraph, say, show
 from cli.written import put
@@ -21,10 +22,10 @@ from rigwright.advisories.assessment import STATES, AdvisoryFinding, Assessment,
 from rigwright.advisories.audit import UnreadableData, audit
 from rigwright.advisories.components import QUERY, HostPackage, parse_packages
 from rigwright.advisories.osv import FEW
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import making
+from rigwright.model.answers import UNLOCKED
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, counted
-from rigwright.supply.answers import UNLOCKED
 
 if TYPE_CHECKING:
     from checks.looking import Box

@@ -14,14 +14,15 @@ import click
 
 from cli.bench_options import JSON, say
 from cli.clients import Interrupt, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, Refused, Unreached
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.measured import no_room
 from cli.tables import paragraph
 from cli.written import put
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.offline import Wanted
+from rigwright.model.rig import Instance, Rig
 from rigwright.problems import printable
 
 if TYPE_CHECKING:

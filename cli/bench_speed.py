@@ -21,7 +21,8 @@ from checks.looking import Box
 from checks.results import STATUS
 from cli.bench_options import JSON, say
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed as NotAsDeclared
 from cli.ending import Refused, Unreached, lacking
 from cli.interrupts import STATUS as INTERRUPTED
@@ -31,8 +32,9 @@ from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import Compared, compared
 from rigwright.baseline.run import Run, Series
-from rigwright.declaration.rig import Instance
-from rigwright.engines.evidence import Published
+from rigwright.engines import kind_of
+from rigwright.model.engines.evidence import Published
+from rigwright.model.rig import Instance
 from rigwright.operate.place import at_instance
 from rigwright.problems import counted, printable
 from roles import root
@@ -206,7 +208,7 @@ def _measured(
 
 
 def _asking(client: Client, instance: Instance, metrics: str) -> Callable[[Asked], Rung]:
-    return lambda asked: load(client, asked, metrics, instance.kind.counts)
+    return lambda asked: load(client, asked, metrics, kind_of(instance).counts)
 
 
 def tell_changes(changes: Sequence[str]) -> None:

@@ -21,14 +21,15 @@ from paramiko import Channel
 
 from checks.looking import Box, boxes
 from cli import completing, gate, interrupts
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, leave
 from cli.reach import of_instance, to_port
 from cli.tables import say
 from cli.url import ways_of
-from rigwright.declaration.instance import Instance
 from rigwright.gateway import authority
 from rigwright.gateway.clients import NO_KEY, VARIABLE, Way
+from rigwright.model.instance import Instance
 from rigwright.problems import printable
 from rigwright.serving.units import credential_path
 from roles import root

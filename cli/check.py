@@ -10,7 +10,8 @@ import click
 
 from checks import SEVERITIES
 from cli import completing, quick
-from cli.declared import LIMIT, InventoryFile, Word
+from cli.completing import LIMIT
+from cli.declared import InventoryFile, Word
 from cli.ending import Refused
 from cli.tables import paragraph, say
 from rigwright.problems import unknown

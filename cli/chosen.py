@@ -9,9 +9,9 @@ from typing import TypeVar
 import click
 
 from cli.tables import say
-from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.choice import Asked, choices, nothing
-from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
+from rigwright.model.catalog import Catalog
+from rigwright.model.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.problems import counted
 from rigwright.survey.findings import Survey
 from rigwright.survey.suggest import Offer, card_names, taken_cards

@@ -18,7 +18,7 @@ from cli import completing
 from cli.ending import Refused
 from cli.interrupts import STATUS
 from cli.tables import say
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.model.rig import Instance, Rig
 from rigwright.operate.place import NoPlace, Place, at_gateway, at_instance
 from rigwright.problems import unknown
 from roles.client import Client

@@ -24,13 +24,14 @@ def instances(context: click.Context, _: click.Parameter, incomplete: str) -> li
 
 def variants(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Variants of the catalogue: ours, and the inventory's own."""
-    from rigwright.declaration.catalog import Catalog
-    from rigwright.inventory import ROOT, layers
+    from rigwright.declaration.catalog import load_catalog
+    from rigwright.inventory import layers
+    from rigwright.paths import ROOT
     from rigwright.problems import Invalid
 
     given = _inventory(context)
     try:
-        return _fitting(incomplete, Catalog.load(layers(Path(given or ROOT / "x"), "catalog")).variants)
+        return _fitting(incomplete, load_catalog(layers(Path(given or ROOT / "x"), "catalog")).variants)
     except (Invalid, OSError):
         return []
 
@@ -73,3 +74,11 @@ def _keys(data: Any, key: str) -> Iterator[str]:
 
 def _fitting(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
+
+
+LIMIT = click.option(
+    "--limit",
+    metavar="HOST",
+    help="Only this host or group, or several with commas between.",
+    shell_complete=hosts,
+)

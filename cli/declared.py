@@ -10,12 +10,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from cli import completing
 from cli.calling import GIVEN
-from rigwright.declaration.rig import Rig
 from rigwright.files import content
 from rigwright.inventory import load
 from rigwright.limits import limited, twins
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, printable, shown, suggestion, told
 
 LARGEST = 16 << 20  # bytes of an inventory
@@ -50,12 +49,6 @@ class Word(click.Choice[str]):
 
 
 INVENTORY = click.argument("inventory", type=InventoryFile())
-LIMIT = click.option(
-    "--limit",
-    metavar="HOST",
-    help="Only this host or group, or several with commas between.",
-    shell_complete=completing.hosts,
-)
 
 
 def named(inventory: str, limit: str | None) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from lab import images, kept, machine
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.machine import Unsupported
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 NAME = "demo"
 HOST = "h1"

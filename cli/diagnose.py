@@ -16,11 +16,12 @@ from pydantic import TypeAdapter, ValidationError
 from checks.looking import Box, each
 from checks.results import STATUS, Report, worst
 from cli.clients import INSTANCE, chosen, reach
-from cli.declared import LIMIT, InventoryFile
+from cli.completing import LIMIT
+from cli.declared import InventoryFile
 from cli.evidence import gathered
 from cli.log_file import LAST, read_log
 from cli.tables import paragraph, say
-from rigwright.engines import kinds
+from rigwright.engines import kind_of, kinds
 from rigwright.engines.log import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
 from rigwright.operate.diagnose import diagnosed
@@ -124,7 +125,7 @@ def _host(inventory: str, box: Box, names: set[str], red: Mapping[str, list[RedC
         evidence, missed = gathered(inventory, box, mine, (red or {}).get(box.name, ()))
     except root.Gone as error:
         return Host(box.name, f"the connection is gone: {printable(str(error))}", (), ())
-    causes = {one.name: one.kind.causes for one in mine}
+    causes = {one.name: kind_of(one).causes for one in mine}
     return Host(box.name, "", (*unseen, *missed), diagnosed(evidence, causes))
 
 

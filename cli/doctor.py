@@ -17,14 +17,16 @@ import click
 
 from checks.looking import Box, each
 from cli.calling import as_given, called
-from cli.declared import LIMIT, InventoryFile, named
+from cli.completing import LIMIT
+from cli.declared import InventoryFile, named
 from cli.status import Faulty, reached
 from cli.tables import say
-from rigwright.declaration.rig import Rig
 from rigwright.declaration.secrets import exposed
+from rigwright.engines import kind_of
 from rigwright.engines.log import matched_lines
-from rigwright.host.preflight import refusals
 from rigwright.inventory import load, tolerating
+from rigwright.model.rig import Rig
+from rigwright.plan.preflight import refusals
 from rigwright.problems import Invalid, printable
 from rigwright.serving.activation import goal
 from rigwright.serving.units import STOPPED
@@ -242,7 +244,7 @@ def _box(again: Callable[[str], str], box: Box) -> Iterator[Finding]:
             continue
         command = f"journalctl --no-pager --output=cat --lines={LINES} --unit={shlex.quote(one.unit)}"
         lines = root.run(box.target, command, limit=60).lines
-        causes = [cause for cause in matched_lines(one.kind.causes, lines) if not (cause.harmless or cause.last)]
+        causes = [cause for cause in matched_lines(kind_of(one).causes, lines) if not (cause.harmless or cause.last)]
         why = "; ".join(cause.sentence for cause in causes) or f"last log line: {next(reversed(lines), 'none')[:200]}"
         yield Finding(
             f"{one.name} is {process.state} ({process.sub}): {why}", again("logs") + f" --instance {one.name}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 FILE = ROOT / "tests" / "durations.json"
 # That share out a stage's tests on two cores: both cores wait for a service, a limit or a pause much of the time

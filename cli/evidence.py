@@ -9,7 +9,7 @@ from typing import Any
 from checks import Drift
 from checks.looking import Box
 from checks.survey.health import look
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 from rigwright.operate.diagnose import KERNEL
 from rigwright.operate.evidence import Evidence, RedCheck
 from rigwright.operate.health import Look, cards, health

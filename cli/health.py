@@ -17,8 +17,10 @@ from checks.results import STATUS, Conforms, worst
 from checks.survey.health import look
 from cli import interrupts
 from cli.clients import INSTANCE, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.tables import lasting, paragraph, say
+from rigwright.engines import kind_of
 from rigwright.engines.log import Begun
 from rigwright.operate import health as judging
 from rigwright.operate.health import CardUse, Health
@@ -72,7 +74,7 @@ def pools(box: Box) -> dict[str, int]:
         said = box.served().said
     except click.ClickException:
         return {}
-    begun: dict[str, Begun] = {one.name: one.kind.begun(said.get(one.unit, ())) for one in box.rig.instances}
+    begun: dict[str, Begun] = {one.name: kind_of(one).begun(said.get(one.unit, ())) for one in box.rig.instances}
     return {name: one.kv_tokens for name, one in begun.items() if one.kv_tokens}
 
 

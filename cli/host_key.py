@@ -7,7 +7,8 @@ import sys
 import click
 
 from checks.results import STATUS
-from cli.declared import INVENTORY, LIMIT, named
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named
 from cli.tables import say
 from rigwright.declaration.host_key import HostKey
 from rigwright.survey.draft import plain

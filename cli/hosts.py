@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from cli import interrupts, quick
-from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of, whole
 from cli.ending import Failed, Unreached
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
+from rigwright.model.rig import Rig
 from rigwright.orders import DIGEST
+from rigwright.paths import ROOT
 from rigwright.supply.expected import heard, refusal, spoken
 
 DRY = click.option("--dry", is_flag=True, help="Show what would change, and change nothing.")

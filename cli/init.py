@@ -21,11 +21,12 @@ from cli.chosen import Wish, chosen
 from cli.declared import Word
 from cli.ending import Failed, Refused, Unreached
 from cli.tables import say
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.connection import private_key, wrong
-from rigwright.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.host.systems import system_refusals
 from rigwright.inventory import connecting, layers, making
+from rigwright.model.catalog import Catalog
+from rigwright.model.engines.purpose import NEEDS, WORKLOADS, Need, Workload
 from rigwright.patches import patch
 from rigwright.problems import Invalid, said, unknown
 from rigwright.supply.lock import Lock
@@ -212,7 +213,7 @@ def _new_file(path: str) -> Path:
 
 def _data(file: Path) -> tuple[Catalog, Lock]:
     try:
-        catalog = Catalog.load(layers(file, "catalog"))
+        catalog = load_catalog(layers(file, "catalog"))
         patches = patch.load(layers(file, "patches"))
         return catalog.model_copy(update={"patches": patches}), Lock.load(layers(file, "locks"))
     except Invalid as error:

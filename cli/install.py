@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 from cli.calling import NAME
 from cli.declared import Word
 from cli.tables import say
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 SHELLS = ("bash", "zsh", "fish")
 # where each shell looks for the completions of a user (bash-completion's README, zsh's fpath, fish's `complete`)

@@ -13,7 +13,8 @@ from checks.looking import Gone, each
 from checks.results import STATUS
 from cli import keys_there
 from cli.calling import Listed
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import lacking
 from cli.keys_there import (
     Asked,

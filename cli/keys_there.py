@@ -15,14 +15,15 @@ from checks.results import STATUS
 from cli.declared import named, rig_of
 from cli.ending import Unreached
 from cli.tables import say
-from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
 from rigwright.file_lock import LockHeld
 from rigwright.gateway import host_keys, keyring
 from rigwright.gateway.host_keys import Brought, Having
 from rigwright.gateway.key_version import HostVersion, describe_effect, is_replaceable
 from rigwright.gateway.keyring import Keyring
+from rigwright.gateway.offers import offers_of
 from rigwright.host.deploy_lock import holder_record
+from rigwright.model.keys import beside
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, counted, printable
 from roles import root
 from roles.unreached import away
@@ -73,7 +74,7 @@ def asked_of(inventory: str, limit: str | None) -> Asked:
         raise click.ClickException(f"{inventory}: choose a keys file with --limit: {listed}")
     ((file, names),) = files.items()
     models = frozenset(
-        one for name in names for one in (*(offer.name for offer in rigs[name].offers), *_aliases(rigs[name]))
+        one for name in names for one in (*(offer.name for offer in offers_of(rigs[name])), *_aliases(rigs[name]))
     )
     return Asked(inventory, limit, Path(file), {name: rigs[name] for name in names}, models)
 

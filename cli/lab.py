@@ -13,7 +13,7 @@ from lab import images
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
 from lab.machine import Unsupported
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.types import PciId
 
 

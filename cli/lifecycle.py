@@ -9,7 +9,8 @@ import click
 from checks.looking import Box, Rigs, boxes, each
 from cli import completing, interrupts
 from cli.calling import called
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import leave
 from cli.tables import say
 from rigwright.host.deploy_lock import holder_record

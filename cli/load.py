@@ -15,12 +15,13 @@ from checks.looking import Box
 from checks.results import STATUS
 from cli.bench_options import counts, say
 from cli.clients import INSTANCE, Door, Interrupt, alone, chosen, door, door_of, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import lacking
 from cli.interrupts import STATUS as INTERRUPTED
 from cli.ladders import Ladder, tell, write
 from cli.measured import metrics_path, no_room, undisturbed
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.model.rig import Instance, Rig
 from roles.client import Failed, Lost
 
 STREAMS = "10,30,64,128,200,256"

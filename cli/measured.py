@@ -9,9 +9,10 @@ import click
 
 from checks.looking import Box
 from cli.ending import Refused
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.metrics import read
 from rigwright.engines.request import MODELS, Request
+from rigwright.model.rig import Instance
 from rigwright.problems import printable
 from roles.client import Client, Failed
 
@@ -21,7 +22,7 @@ SOON = 10.0  # seconds for a look at metrics
 def metrics_path(box: Box, instance: Instance) -> str:
     """Where an instance tells its metrics; empty where it does not."""
     made = box.desired().installations[instance.installed_as]
-    return instance.kind.service(box.rig, instance, made).metrics or ""
+    return kind_of(instance).service(box.rig, instance, made).metrics or ""
 
 
 def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, beside_others: bool) -> None:
@@ -33,7 +34,7 @@ def undisturbed(box: Box, instance: Instance, client: Client, metrics: str, besi
         roles.client.Lost: as `ours`.
     """
     ours(box, instance, client)
-    seen = read(client.ask(Request(metrics), SOON).body, instance.kind.counts) if metrics else None
+    seen = read(client.ask(Request(metrics), SOON).body, kind_of(instance).counts) if metrics else None
     if seen and seen.busy and not beside_others:
         raise Refused(
             f"{box.name}: {instance.name} works on {(seen.running or 0) + (seen.waiting or 0):.0f} requests of others: "

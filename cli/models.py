@@ -10,7 +10,8 @@ from datetime import datetime, timezone
 import click
 
 from checks.looking import Box, boxes, each
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, absent, leave
 from cli.state import JSON
 from cli.tables import say, show, size
@@ -18,10 +19,10 @@ from rigwright.host.deploy_lock import holder_record
 from rigwright.host.locks import LOCKS
 from rigwright.problems import shown, unknown
 from rigwright.render import render
+from rigwright.serving.stored import Stored, StoredModel
+from rigwright.serving.stored import models as stored_models
 from rigwright.weights.records import records_folder
 from rigwright.weights.removed import parse as removed
-from rigwright.weights.stored import Stored, StoredModel
-from rigwright.weights.stored import models as stored_models
 
 SHORT = 12  # digits of a commit that are shown, and enough to name one
 FEWEST = 7

@@ -13,8 +13,9 @@ from cli.calling import Listed, called
 from cli.declared import INVENTORY
 from cli.tables import say
 from rigwright.declaration import scaffold
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.inventory import layers
+from rigwright.model.catalog import Catalog
 from rigwright.problems import Invalid, unknown
 from rigwright.types import CatalogName, VariantName
 
@@ -81,7 +82,7 @@ def _named(rule: Any, inventory: str, name: str, tables: tuple[str, ...]) -> Cat
         words = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise click.ClickException(f"{name!r} is refused: must be {words}") from None
     try:
-        catalog = Catalog.load(layers(Path(inventory), "catalog"))
+        catalog = load_catalog(layers(Path(inventory), "catalog"))
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     for table in tables:
@@ -100,7 +101,7 @@ def _write(inventory: str, name: str, text: str) -> Path:
     except OSError as error:
         raise click.ClickException(f"cannot write {path}: {error.strerror}") from None
     try:
-        Catalog.load(layers(Path(inventory), "catalog"))
+        load_catalog(layers(Path(inventory), "catalog"))
     except Invalid as error:
         path.unlink()
         raise click.ClickException(str(error)) from None

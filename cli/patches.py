@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of
 from cli.tables import show
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import layers, making
+from rigwright.model.answers import UNLOCKED
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch, load
 from rigwright.problems import Invalid
-from rigwright.supply.answers import UNLOCKED
 
 COLUMNS = ("rig", "engine", "patch", "of", "verdict", "until", "why")
 

@@ -10,24 +10,25 @@ from dataclasses import dataclass
 import click
 
 from checks.looking import Box, boxes, each
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import absent, leave
 from cli.tables import paragraph, show, size
 from rigwright.containers.plan import Refused as NoContainers
 from rigwright.containers.plan import container_plan
-from rigwright.declaration.rig import Rig
 from rigwright.gateway import host_keys, keyring
 from rigwright.gateway import told as gateway
-from rigwright.host import plan as planning
-from rigwright.host.desired import Desired, desired
-from rigwright.host.noted import other_cards
-from rigwright.host.plan import Plan
-from rigwright.host.preflight import evidence, refusals, warnings
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.holders import sentences
 from rigwright.nvidia.driver import told
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.told import as_row
+from rigwright.plan import plan as planning
+from rigwright.plan.desired import Desired, desired
+from rigwright.plan.noted import other_cards
+from rigwright.plan.plan import Plan
+from rigwright.plan.preflight import evidence, refusals, warnings
 from rigwright.serving.differences import changes, down
 from rigwright.serving.theirs import Found, leaving
 from rigwright.supply.expected import spoken

@@ -15,10 +15,11 @@ from paramiko import Channel
 from checks.looking import Box, Rigs, alone, boxes, each
 from cli import completing, interrupts, terminal
 from cli.asked import Runs
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Unreached, leave
 from cli.tables import say
-from rigwright.declaration.instance import Instance
+from rigwright.model.instance import Instance
 from rigwright.problems import printable, unknown
 from roles import root
 

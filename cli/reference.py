@@ -19,24 +19,24 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
-from rigwright.containers.entry import Containers
-from rigwright.declaration.catalog import Card, Model
 from rigwright.declaration.connection import Connection
-from rigwright.declaration.entry import Driver, RigEntry, Roots, Share
-from rigwright.declaration.instance_entry import InstanceEntry
-from rigwright.declaration.registries import Registry
 from rigwright.engines import kinds
-from rigwright.engines.evidence import Evidence
 from rigwright.engines.log import Cause
 from rigwright.engines.log_patterns import COMMON_CAUSES
-from rigwright.engines.purpose import Blocked, Purpose
-from rigwright.envs.keys import EnvKeys
 from rigwright.gateway.clients import CLIENTS, Way
-from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
-from rigwright.inventory import ROOT
-from rigwright.monitoring.entry import Limits, Monitoring, Receiver, Server
+from rigwright.model.catalog import Card, Model
+from rigwright.model.containers.entry import Containers
+from rigwright.model.engines.evidence import Evidence
+from rigwright.model.engines.purpose import Blocked, Purpose
+from rigwright.model.entry import Driver, RigEntry, Roots, Share
+from rigwright.model.envs.keys import EnvKeys
+from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.model.instance_entry import InstanceEntry
+from rigwright.model.monitoring.entry import Limits, Monitoring, Receiver, Server
+from rigwright.model.registries import Registry
 from rigwright.operate import kernel_messages
 from rigwright.patches.keys import PatchKeys, Target
+from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, Line, Mode, PluginKeys
 from rigwright.supply import archives, bundle
 from rigwright.supply.inputs import Input
@@ -196,7 +196,7 @@ def _clients() -> str:
 
 def _alerts() -> str:
     """What somebody is told of, where every limit is declared."""
-    from rigwright.monitoring.entry import Limits
+    from rigwright.model.monitoring.entry import Limits
     from rigwright.monitoring.rules import alerts
 
     rows = []

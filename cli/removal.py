@@ -12,7 +12,7 @@ from cli.tables import say, size
 from rigwright.host import ledger
 from rigwright.render import render
 from rigwright.serving import theirs
-from rigwright.weights.stored import models
+from rigwright.serving.stored import models
 
 SHORT = 12  # digits of a commit
 

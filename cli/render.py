@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of
+from rigwright.engines import kind_of
 from rigwright.problems import unknown
 
 
@@ -32,7 +34,7 @@ def render(inventory: str, name: str, into: Path | None, limit: str | None) -> N
     host, *others = having
     if others:
         raise click.ClickException(f"--compose: {name} is on {', '.join(having)}: choose one with --limit")
-    files = having[host].kind.compose(rigs[host], having[host])
+    files = kind_of(having[host]).compose(rigs[host], having[host])
     if not files:
         kind = having[host].engine.kind
         raise click.ClickException(f"--compose: {name} is served by {kind}, which does not run in a container")

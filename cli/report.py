@@ -19,19 +19,20 @@ from checks.catalogue import every
 from checks.looking import Box
 from checks.results import STATUS, HostReport, Report
 from cli.clients import reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.evidence import gathered
 from cli.written import put
 from rigwright.baseline import book
 from rigwright.baseline.compare import compared
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines import kinds
+from rigwright.declaration.catalog import load_catalog
+from rigwright.engines import kind_of, kinds
 from rigwright.engines.log import matched_lines
-from rigwright.inventory import ROOT
+from rigwright.model.rig import Instance, Rig
 from rigwright.operate.diagnose import diagnosed, names
 from rigwright.operate.evidence import Evidence
+from rigwright.paths import ROOT
 from rigwright.report import page
 from roles import root
 
@@ -91,7 +92,7 @@ def _silent(status: int) -> str:
 
 def shipped() -> page.Shipped:
     """What we ship, and may be named."""
-    catalog = Catalog.load([ROOT / "catalog"])
+    catalog = load_catalog([ROOT / "catalog"])
     return page.Shipped(
         variants=frozenset(catalog.variants),
         engines=frozenset(kinds()),
@@ -131,7 +132,7 @@ def _box(box: Box, seen: HostReport | None, inventory: str) -> page.Box:
         ],
         causes=[
             page.Sign(one.id, numbers.get(one.where), one.times)
-            for one in diagnosed(evidence, {one.name: one.kind.causes for one in box.rig.instances})
+            for one in diagnosed(evidence, {one.name: kind_of(one).causes for one in box.rig.instances})
         ],
         counts=Counter(result.verdict for result in checks),
         red=list(dict.fromkeys(page.Verdict(one.id, one.severity) for one in checks if one.verdict == "fail")),
@@ -163,7 +164,7 @@ def measured(of: book.Page) -> page.Measured | None:
 
 def symptoms(instance: Instance, lines: Sequence[str]) -> list[page.Symptom]:
     """What lines of a log betray, by our own tables: nothing of the lines themselves."""
-    found = matched_lines(instance.kind.causes, lines)
+    found = matched_lines(kind_of(instance).causes, lines)
     return [
         page.Symptom(one.means, one.check, one.harmless, len(at))
         for one, at in found.items()

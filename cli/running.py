@@ -24,8 +24,8 @@ from pyinfra_cli.util import load_deploy_file
 from cli import interrupts
 from cli.ending import Failed, Unreached
 from cli.output import Host, Output
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from rigwright.problems import printable
 from rigwright.serving import live
 from roles import root

@@ -13,8 +13,8 @@ import click
 
 from cli.calling import called
 from cli.ending import Failed
-from rigwright.declaration.entry import Roots
-from rigwright.inventory import ROOT
+from rigwright.model.entry import Roots
+from rigwright.paths import ROOT
 from rigwright.survey.suggest import INSTANCE
 
 

@@ -15,10 +15,12 @@ from paramiko import Channel
 from checks.looking import Box, Rigs, alone, boxes
 from cli import interrupts, terminal
 from cli.asked import Runs
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Failed, Unreached, leave
-from rigwright.declaration.instance import Instance
+from rigwright.engines import kind_of
 from rigwright.envs import env
+from rigwright.model.instance import Instance
 from rigwright.problems import printable, unknown
 from rigwright.render import render
 from rigwright.serving import inside
@@ -86,7 +88,7 @@ def _beside(box: Box, instance: Instance, words: tuple[str, ...], unit: str, typ
     Raises:
         Failed: it runs in a container, or the host serves something else.
     """
-    if instance.kind.contained_by:
+    if kind_of(instance).contained_by:
         raise Failed(f"{box.name}: {instance.name} runs in a container, which no shell of ours enters")
     box = box.ahead("served", "facts")
     found, wanted = box.served(), box.desired().generation

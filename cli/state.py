@@ -14,11 +14,13 @@ from gevent.queue import Queue
 from checks.looking import Box, Rigs, boxes, each
 from checks.results import STATUS
 from cli import completing, interrupts
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import absent, leave
 from cli.tables import say, show
-from rigwright.declaration.rig import Rig
+from rigwright.engines import kind_of
 from rigwright.engines.log import Cause, matching_cause
+from rigwright.model.rig import Rig
 from rigwright.problems import printable, unknown
 from rigwright.serving.live import INSTANCE, Served
 from roles import root
@@ -96,7 +98,7 @@ def logs(inventory: str, limit: str | None, instance: str | None, lines: int, fo
     def tell(box: Box, units: list[str]) -> None:
         command = ["journalctl", "--no-pager", "--output=short-iso", f"--lines={lines}"]
         command += ["--follow"] * follow + [f"--unit={unit}" for unit in units]
-        causes = [*dict.fromkeys(cause for one in box.rig.instances for cause in one.kind.causes)]
+        causes = [*dict.fromkeys(cause for one in box.rig.instances for cause in kind_of(one).causes)]
         shown: set[Cause] = set()
         try:
             for line in box.lines(shlex.join(command)):

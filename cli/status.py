@@ -16,15 +16,17 @@ from checks.backend import load as targets_of
 from checks.looking import Box, Gone, each
 from checks.survey.health import look
 from cli.calling import as_given
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.status_lines import Row, Status, lines, table
 from cli.tables import paragraph, say
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Metrics
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_UNIT
 from rigwright.inventory import load, tolerating
+from rigwright.model.rig import Instance, Rig
 from rigwright.operate import health as judging
 from rigwright.operate.health import Health, Look
 from rigwright.problems import Invalid, Problem, printable
@@ -63,7 +65,7 @@ def _status(box: Box) -> Status:
         instance = runs.get(name)
         process, held = found.processes.get(name), found.held(name)
         capacity = instance.variant.capacity if instance else None
-        begun = instance.kind.begun(found.said.get(name, ())) if instance else Begun()
+        begun = kind_of(instance).begun(found.said.get(name, ())) if instance else Begun()
         one = judging.health(seen, instance) if instance and seen else _unseen(name, process)
         rows.append(
             Row(

@@ -12,11 +12,13 @@ from checks import Drift
 from checks.looking import Box, each
 from checks.survey.health import look
 from cli.clients import INSTANCE, Interrupt, alone, chosen, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.ending import Refused
 from cli.judged import Host, Judged, finish, line
 from cli.measured import ours
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
+from rigwright.model.rig import Instance
 from rigwright.operate import health
 from rigwright.operate.place import at_instance
 from rigwright.operate.stress import Probed, total
@@ -80,7 +82,7 @@ def stress(
         checks: list[Finding] = []
         judged.checks = checks
         try:
-            service = one.kind.service(box.rig, one, box.desired().installations[one.installed_as])
+            service = kind_of(one).service(box.rig, one, box.desired().installations[one.installed_as])
             with interrupt.client(box, at_instance(box.rig, one)) as client:
                 ours(box, one, client)
                 say = _progress(box.name, one.name)

@@ -13,7 +13,8 @@ import click
 from checks.looking import Box, boxes
 from cli import completing
 from cli.clients import Door, Interrupt
-from cli.declared import INVENTORY, LIMIT, named, whole
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, whole
 from cli.ending import Failed, Unreached, leave
 from cli.hosts import Wanted, perform
 from cli.judged import line
@@ -22,12 +23,13 @@ from cli.rewriting import difference, edit, restore, write
 from cli.tables import say, show, size
 from cli.variants import names
 from cli.verify import verified
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.choice import ANY, Asked, choices
 from rigwright.declaration.edit import Switch, sharing, switched
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.declaration.theirs import RULE, Theirs, theirs_of
 from rigwright.inventory import layers, load
+from rigwright.model.catalog import Catalog
+from rigwright.model.rig import Instance, Rig
+from rigwright.model.theirs import RULE, Theirs, theirs_of
 from rigwright.problems import Invalid, counted, unknown
 from rigwright.serving import theirs as taking
 from rigwright.serving.activation import activation, goal
@@ -79,7 +81,7 @@ def switch(
     theirs = _theirs(took, yes)
     host, data = _host(inventory, instance, limit)
     try:
-        catalog = Catalog.load(layers(Path(inventory), "catalog"))
+        catalog = load_catalog(layers(Path(inventory), "catalog"))
         rig = load(data["rig"])
     except Invalid as error:
         raise click.ClickException(f"{host}: {error}") from None

@@ -22,7 +22,7 @@ from cli.declared import Word
 from cli.durations import Record
 from lab import gpus, images
 from lab.machine import CACHE, STATE
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 Commands = list[list[str]]
 """Commands that run at the same time."""

@@ -8,10 +8,12 @@ import click
 
 from cli import completing
 from cli.calling import spelt
-from cli.declared import INVENTORY, LIMIT, Word, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, Word, named, rig_of
 from cli.tables import say, show
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
+from rigwright.gateway.offers import offers_of
+from rigwright.model.rig import Rig
 from rigwright.problems import unknown
 from rigwright.serving.units import credential_path
 
@@ -76,7 +78,7 @@ def notes(way: Way, client: str, inventory: str, rig: Rig) -> list[str]:
     if way.instance:
         (instance,) = (one for one in rig.instances if one.name == way.instance)
         others = "declare a gateway that offers it"
-        if any(one.name == way.model for one in rig.offers):
+        if any(one.name == way.model for one in offers_of(rig)):
             others = f"the gateway, as of `rigwright url --limit {way.host} --for {client} {file} {way.model}`"
         found.append(f"while `rigwright tunnel --limit {way.host} {file} {way.instance}` runs; for others: {others}")
         kept = shlex.quote(credential_path(rig, instance))

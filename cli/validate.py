@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
-from cli.declared import INVENTORY, LIMIT, named, rig_of, whole
+from cli.completing import LIMIT
+from cli.declared import INVENTORY, named, rig_of, whole
 from cli.tables import say, show, size
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.declaration.secrets import exposed
+from rigwright.engines import kind_of
 from rigwright.engines.caution import placed, warnings
 from rigwright.engines.fit import GIB
+from rigwright.model.rig import Instance, Rig
 
 
 @click.command()
@@ -30,7 +32,7 @@ def validate(inventory: str, limit: str | None) -> None:
             engine = ", ".join(map(str, i.artefacts[:2])) + (" ..." if len(i.artefacts) > 2 else "")
             if i.env:
                 engine = next(f"{env.name} {env.version}" for env in rig.envs if env.name == i.env)
-            elif i.kind.contained_by:
+            elif kind_of(i).contained_by:
                 engine = f"{i.engine_name} {i.artefacts[0].version}"
             rows.append(
                 (
@@ -58,7 +60,7 @@ def validate(inventory: str, limit: str | None) -> None:
 def _describe_cache(rig: Rig, instance: Instance) -> str:
     """Bytes of an instance's KV cache a token, and with its whole context; empty where the lock does not say them."""
     cards = (rig.cards[index] for index in instance.cards)
-    memory = instance.kind.memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
+    memory = kind_of(instance).memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
     if not memory or not memory.token_bytes:
         return ""
     whole_context = f", {memory.cache_bytes / GIB:.1f} GiB" if memory.tokens else ""

@@ -10,13 +10,16 @@ from typing import Any
 
 import click
 
-from cli.declared import LIMIT, Word, named, rig_of
+from cli.completing import LIMIT
+from cli.declared import Word, named, rig_of
 from cli.tables import say, show
-from rigwright.declaration.catalog import Card, Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.choice import ANY, Asked, choices, nothing
-from rigwright.declaration.rig import Rig
-from rigwright.engines.purpose import NEEDS, WORKLOADS
-from rigwright.inventory import ROOT, layers, making
+from rigwright.inventory import layers, making
+from rigwright.model.catalog import Card, Catalog
+from rigwright.model.engines.purpose import NEEDS, WORKLOADS
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid, counted, unknown
 
 MOST = 16
@@ -40,7 +43,7 @@ def variants(inventory: str | None, as_json: bool, limit: str | None, **given: A
     Example: rigwright variants --need context --cards 1 --card rtx-3090
     """
     try:
-        catalog = Catalog.load(layers(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])
+        catalog = load_catalog(layers(Path(inventory), "catalog") if inventory else [ROOT / "catalog"])
     except Invalid as error:
         raise click.ClickException(str(error)) from None
     rows: list[dict[str, Any]] = []

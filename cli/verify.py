@@ -9,9 +9,11 @@ import click
 
 from checks.looking import Box, each
 from cli.clients import INSTANCE, Door, Interrupt, chosen, door, door_of, reach
-from cli.declared import INVENTORY, LIMIT
+from cli.completing import LIMIT
+from cli.declared import INVENTORY
 from cli.judged import Host, Judged, finish, line
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
+from rigwright.model.rig import Instance
 from rigwright.operate.place import at_instance
 from rigwright.operate.verify import Finding
 from rigwright.problems import printable
@@ -86,7 +88,7 @@ def verified(
             told.ended = "interrupted"
             continue
         made = desired.installations[one.installed_as]
-        service = one.kind.service(box.rig, one, made)
+        service = kind_of(one).service(box.rig, one, made)
         names = tuple(map(str, (*one.patches, *box.rig.patches.get(one.installed_as, ()))))
         patches = patched(served, one, unit(box.rig, one, made).unit_state, tuple(dict.fromkeys(names)))
         checks: list[Finding] = []

@@ -21,7 +21,7 @@ from packaging.utils import parse_wheel_filename
 from lab import conda, wheels
 from lab.index import Channel, Index
 from lab.wheels import PLATFORMS, Wheel
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock, text
 
 CHANNEL = "lab"

@@ -13,7 +13,7 @@ from pathlib import Path
 from lab import images
 from lab.hosts import Host
 from lab.machine import CACHE
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 ENGINES = Path("opt/rigwright/engines")
 # What decides what is compiled and how, beside the base image. More than an engine's own digest knows: that one is of

@@ -15,7 +15,7 @@ from pathlib import Path
 from lab import cgroups, images, machine, network, shelf
 from lab.hosts import Host, HostSpec
 from rigwright.file_lock import file_lock
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 FIRST_HOST = 10  # the last octet of h1 is one more
 

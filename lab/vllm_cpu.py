@@ -29,7 +29,7 @@ from lab.envs import PACKAGES, Env
 from lab.vllm_cpu_repack import metadata, repack, requirements
 from lab.wheels import CACHE, Wheel
 from rigwright.file_lock import file_lock
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 
 GROUP = "vllm-0.21.0"

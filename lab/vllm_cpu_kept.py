@@ -18,11 +18,11 @@ from lab.labs import all_labs
 from lab.machine import CACHE
 from lab.network import sh
 from rigwright.file_lock import file_lock
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 
 # What decides how it is put together and what is written down of it, beside the packages.
-SOURCES = ("rigwright/envs/env.py", "rigwright/envs/installer.py", "roles/envs/host/*.py", "templates/envs/*.j2")
+SOURCES = ("rigwright/envs/env.py", "rigwright/engines/installer.py", "roles/envs/host/*.py", "templates/envs/*.j2")
 NAME = "vllm-cpu-"
 MOST = 3
 """How many are kept: each has 2.4 GB."""

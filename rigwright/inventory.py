@@ -10,7 +10,7 @@
         },
     })
 
-Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.declaration.rig.RigEntry`'s fields.
+Keys that start with `ssh_` or `_` are pyinfra's; all others are `rigwright.model.rig.RigEntry`'s fields.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ from pydantic import TypeAdapter, ValidationError
 from rigwright.addresses import host
 from rigwright.declaration import host_key
 from rigwright.declaration.alone import declared
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.connection import KEYS, refusals, wrong
-from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Making
 from rigwright.declaration.resolve import parse
-from rigwright.declaration.rig import Rig
+from rigwright.model.catalog import Catalog
+from rigwright.model.entry import RigEntry
+from rigwright.model.rig import Rig
 from rigwright.monitoring.refused import refuse_unreached
 from rigwright.monitoring.watched import read as read_watched
 from rigwright.monitoring.watched import watched as watched_of
 from rigwright.patches import patch
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem, said, shown
 from rigwright.supply.inputs import is_stand_in, provisional
 from rigwright.supply.lock import Lock
 from rigwright.types import Name
 
-ROOT = Path(__file__).resolve().parent.parent
 _MAKING: ContextVar[Making] = ContextVar("making", default="")
 _TOLERATED: ContextVar[list[Problem] | None] = ContextVar("tolerated", default=None)
 
@@ -255,7 +256,7 @@ def load(data: Any) -> Rig:
     problems: list[Problem] = []
     catalog, lock = Catalog(), Lock({})
     try:
-        catalog = Catalog.load(layers(inventory, "catalog"))
+        catalog = load_catalog(layers(inventory, "catalog"))
     except Invalid as error:
         problems += error.problems
     try:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rigwright.declaration import connection
 from rigwright.declaration.edit import Switch
-from rigwright.declaration.theirs import RULE, Theirs, theirs_of
+from rigwright.model.theirs import RULE, Theirs, theirs_of
 from rigwright.problems import Invalid, Problem, shown, suggestion
 from rigwright.supply.expected import heard
 from rigwright.types import CardIndex, Name, VariantName

@@ -46,7 +46,7 @@ def parse(path: Path, model: type[M]) -> M:
         text = content.decode()
         if text.startswith("\ufeff"):
             raise ValueError("it begins with a byte order mark: save it as UTF-8 without one")
-        return cast(M, _parsed(text, model))
+        return cast("M", _parsed(text, model))
     except ValidationError as error:
         raise Invalid(of_validation(error, model, str(path), "")) from error
     # a number of more digits than Python reads is a ValueError, too

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright import nginx, trees
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
-from rigwright.host.facts import packages as packages_of
-from rigwright.host.preflight import HOME
+from rigwright import nginx
+from rigwright.model import trees
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import KINDS, PACKAGED_USER
+from rigwright.plan.facts import packages as packages_of
+from rigwright.plan.preflight import HOME
 from rigwright.weights.records import records_folder
 from roles.operations.files import directories, ended
 from roles.operations.packages import packages

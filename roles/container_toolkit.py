@@ -9,14 +9,14 @@ from pyinfra import host, logger
 from pyinfra.api import StringCommand, deploy, operation
 
 from rigwright.containers import daemon
-from rigwright.containers.files import archive_of, folders, others, paths, settings, source_path
-from rigwright.containers.found import ContainerFacts, store
+from rigwright.containers.files import archive_of, folders, others, paths, settings
+from rigwright.containers.found import ContainerFacts, source_path, store
 from rigwright.containers.leaving import notes, release
 from rigwright.containers.plan import ContainerPlan, Refused, container_plan, lacking
-from rigwright.containers.tables import DOCKER as DOCKER_ARCHIVE
-from rigwright.containers.tables import TOOLKIT
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.containers.tables import DOCKER as DOCKER_ARCHIVE
+from rigwright.model.containers.tables import TOOLKIT
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.bundle import Packages
 from roles.operations.containers import held, in_force, kept_aside, look, refreshed, set_aside, undisturbed

@@ -7,14 +7,14 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
-from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.delivery.tools import Tools
+from rigwright.model import trees
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import PROGRAM
+from rigwright.plan.desired import Desired
 from rigwright.render import render
 from rigwright.supply.root_programs import CUDA
-from rigwright.supply.tools import Tools
 from roles.fetching import wheel_values, wheels_folder
 from roles.operations.jobs import job
 from roles.tools import load_judges

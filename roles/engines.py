@@ -8,18 +8,18 @@ from pathlib import Path
 
 from pyinfra.api import deploy
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.fetching import spec
+from rigwright.delivery.tools import Tools, installers
 from rigwright.engines import apart
-from rigwright.engines.kind import MARKER, Installation, Job
+from rigwright.engines.installer import installer
 from rigwright.envs import spent
-from rigwright.envs.installer import installer
-from rigwright.host.desired import Desired
+from rigwright.model import trees
+from rigwright.model.installation import MARKER, Installation, Job
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 from rigwright.render import render
-from rigwright.supply.fetching import spec
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import INSTALLERS
-from rigwright.supply.tools import Tools, installers
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder
 from roles.fetching import brought, dropped

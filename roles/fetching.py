@@ -10,12 +10,12 @@ from pathlib import Path
 from pyinfra import host
 from pyinfra.api import StringCommand
 
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.fetching import run_name, secrets, spec, wheels_spec
+from rigwright.delivery.network import network
 from rigwright.host import channel
+from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.supply.fetching import run_name, secrets, spec, wheels_spec
 from rigwright.supply.lock import Artefact
-from rigwright.supply.network import network
 from rigwright.weights.records import PACKAGE, VERIFIED, recorded, records_folder, verified_test
 from rigwright.weights.records import programs as programs_folder
 from roles.operations.files import Text, directories, texts

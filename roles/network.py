@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
-from rigwright.supply.network import authority_path
+from rigwright.delivery.network import authority_path
+from rigwright.model.rig import Rig
 from roles.operations.files import Text, absent, texts
 
 

@@ -9,14 +9,14 @@ from pyinfra import host, logger, state
 from pyinfra.api import deploy
 from pyinfra.facts.files import FileContents
 
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import folders
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.files import PERSISTENCED, paths, settings_of, store
 from rigwright.nvidia.driver.found import MODPROBE, DriverFacts
 from rigwright.nvidia.packages.locked import locked
 from rigwright.nvidia.packages.wanted import PREBUILT, earlier, returned, unloaded, wanted
+from rigwright.plan.desired import Desired
 from roles.operations.cards import retired, set_up
 from roles.operations.drivers import brought, held, lacks, look, released, running
 from roles.operations.files import Text, differ, directories, texts

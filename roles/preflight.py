@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pyinfra import host, logger, state
 
 from rigwright.containers import plan as containers_plan
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
-from rigwright.host.preflight import evidence, refusals, warnings
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import Refused
+from rigwright.plan.desired import Desired
+from rigwright.plan.preflight import evidence, refusals, warnings
 from roles import container_toolkit
 from roles.nvidia_driver import Chosen
 from roles.trees import changed

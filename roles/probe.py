@@ -7,9 +7,9 @@ import json
 from pyinfra import host
 from pyinfra.api import StringCommand
 
-from rigwright.declaration.rig import Rig
-from rigwright.host import facts
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.plan import facts
 from roles.operations.look import Look
 
 

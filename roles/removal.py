@@ -5,18 +5,19 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright import trees
 from rigwright.containers.leaving import release as release_containers
-from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
+from rigwright.delivery.fetching import CREDENTIAL
+from rigwright.delivery.network import authority_path
 from rigwright.gateway.service import LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.model import trees
+from rigwright.model.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
 from rigwright.monitoring.found import release as release_monitoring
 from rigwright.nvidia.driver.files import release
 from rigwright.render import render
 from rigwright.serving import theirs
 from rigwright.serving.generation import ACTIVATING
-from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
-from rigwright.supply.fetching import CREDENTIAL
-from rigwright.supply.network import authority_path
+from rigwright.serving.units import STOPPED
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, programs, records_folder
 from rigwright.weights.sharing import release as release_share
 from roles.operations.containers import look as look_at_containers

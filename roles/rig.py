@@ -7,8 +7,8 @@ from typing import Any
 from pyinfra.api.exceptions import PyinfraError
 
 from rigwright.declaration.edit import Switch, switched
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.orders import Orders, orders
 from rigwright.problems import Invalid
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pyinfra import host, logger, state
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.holders import cards
 from rigwright.serving.live import Served
 from rigwright.serving.manifest import UNIT

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration import keys
 from rigwright.declaration.edit import Switch
-from rigwright.declaration.rig import Rig
+from rigwright.engines import kind_of
 from rigwright.gateway.service import ROTATION, rotation
-from rigwright.host.desired import Desired, node_of
+from rigwright.model import keys
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired, node_of
 from rigwright.serving.beside import Beside, beside
 from rigwright.serving.doctors import examinations
 from rigwright.serving.live import JOB
@@ -71,7 +72,7 @@ def _beside(desired: Desired, switch: Switch | None) -> dict[str, Beside]:
             rig, one, desired.installations[one.installed_as], f"{JOB}.service", node_of(desired.facts, one)
         )
         for one in rig.instances
-        if switch and one.name == switch.instance and not one.kind.contained_by
+        if switch and one.name == switch.instance and not kind_of(one).contained_by
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nginx import PROOF
 from rigwright.weights.sharing import PATH, config, config_path, endpoint, unit
 from roles.operations.files import Text, texts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra import host, logger, state
 from pyinfra.api import StringCommand, deploy
 
-from rigwright.declaration.rig import Rig
-from rigwright.declaration.theirs import Theirs
+from rigwright.model.rig import Rig
+from rigwright.model.theirs import Theirs
 from rigwright.serving.live import JOB
 from rigwright.serving.theirs import Found, Taking, back_script, folder, parse, script
 from roles.operations.ahead import Question, Unanswered

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyinfra.api import deploy
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.tools import Tools
+from rigwright.model import trees
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.lock import Artefact
-from rigwright.supply.tools import Tools
 from roles.fetching import programs, wheel_values, wheels_folder
 from roles.operations.jobs import job
 

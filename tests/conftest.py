@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from cli.calling import VARIABLE
 from cli.durations import IN_ALL, Record, group, is_test, share
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 # Where this is set, as in many containers, pytest would rewrite the assertions of all tests again in each process, and
 # each interpreter that a test starts compile all that it imports.

@@ -12,8 +12,8 @@ from checks.survey.kernel import KERNEL, DkmsBuild, KernelThere, Module
 from checks.survey.packages import PACKAGES
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import MODULE_NAMES, PERSISTENCE_UNIT, BusCard, DriverFacts, Package
 from rigwright.nvidia.driver.record import Record, parse

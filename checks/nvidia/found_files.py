@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from checks import Drift
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.cards.live import units
 from rigwright.nvidia.driver.files import paths

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from checks import Drift
 from checks.nvidia.presence import LOG
 from checks.survey.cards import COMPLAINTS
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.enumeration import declared, numbered
 from rigwright.nvidia.cards.smi import Gpu, bus_address
 from rigwright.nvidia.cards.xids import FATAL_XIDS, RECOVERED, XID

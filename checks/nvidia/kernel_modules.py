@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checks import Drift
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.state import Kernel, State

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from checks import Drift
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.enumeration import numbered
 from rigwright.nvidia.cards.live import has_limit
 from rigwright.nvidia.cards.reports import BAR1

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from checks import Drift
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.enumeration import numbered
 from rigwright.nvidia.cards.holders import UNEXPLAINED_MIB
 from rigwright.nvidia.cards.smi import App, Gpu

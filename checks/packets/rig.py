@@ -13,7 +13,7 @@ from checks.packets.rules import Expression, Ruleset, decoded
 from checks.packets.walk import Walk, Way
 from checks.survey.firewall import Firewall, Interface, allowed, one_of
 from checks.survey.reach import ports
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services
 from rigwright.serving.listeners import LOOPBACK
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import Instance
-from rigwright.host.preflight import HOME
+from rigwright.model.rig import Instance
+from rigwright.plan.preflight import HOME
 
 NO_LOGIN = "/usr/sbin/nologin"
 

@@ -11,13 +11,15 @@ from urllib.parse import quote
 
 from checks.survey.requests import PATIENCE, Answer, Ask, Part, Requests
 from checks.survey.section import Scene, Section
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kind_of
 from rigwright.gateway import keyring
 from rigwright.gateway.conf import PATHS
-from rigwright.gateway.entry import ListenerEntry
 from rigwright.gateway.given import ROUTER_SOCKETS
+from rigwright.gateway.offers import offers_of
 from rigwright.gateway.service import ADMIN
+from rigwright.model.entry import Share
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Instance, Rig
 from rigwright.monitoring.service import services
 from rigwright.operate.place import own_address, reached
 from rigwright.serving.listeners import LOOPBACK
@@ -66,7 +68,7 @@ HEARD = "prometheus: who is silent"
 
 def at_instance(rig: Rig, instance: Instance, scene: Scene) -> Iterator[Ask]:
     """Those to an instance."""
-    service = instance.kind.service(rig, instance, scene.desired.installations[instance.installed_as])
+    service = kind_of(instance).service(rig, instance, scene.desired.installations[instance.installed_as])
     port, name = f"{LOOPBACK}:{instance.port}", instance.name
     key, group = credential_path(rig, instance), rig.socket_groups(instance)[-1]
     yield Ask.of(f"{name}: no key", port, service.ready)
@@ -85,7 +87,7 @@ def names(rig: Rig, entry: ListenerEntry, key: keyring.Key | None = None) -> lis
     aliases = rig.gateway.aliases
     limit = key.models if key else None
     allowed = None if limit is None else {aliases.get(one, one) for one in limit}
-    offered = {one.name for one in rig.offers if rig.gateway.offers(entry, one.name)}
+    offered = {one.name for one in offers_of(rig) if rig.gateway.offers(entry, one.name)}
     offered = offered if allowed is None else offered & allowed
     return [*sorted(offered), *sorted(alias for alias, name in aliases.items() if name in offered)]
 
@@ -121,7 +123,7 @@ def at_gateway(rig: Rig) -> Iterator[Ask]:
 def at_models(rig: Rig, listener: str, entry: ListenerEntry) -> Iterator[Ask]:
     """Those to models of a listener that wants no key."""
     at, tls = reached(entry), entry.tls
-    units = {one.name: tuple(instance.unit for instance in one.instances) for one in rig.offers}
+    units = {one.name: tuple(instance.unit for instance in one.instances) for one in offers_of(rig)}
     for name in names(rig, entry):
         offered = rig.gateway.aliases.get(name, name) if rig.gateway else name
         made = Ask(f"{listener}: model {name}", at, "/v1/chat/completions", "POST", body=_question(name), tls=tls)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import CACHES, WARM
+from rigwright.engines import kind_of
+from rigwright.model.rig import CACHES, WARM
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Compiled:
 
 def _asks(scene: Scene) -> dict[str, list[str]] | None:
     rig, made = scene.rig, scene.desired.installations
-    services = {one.name: one.kind.service(rig, one, made[one.installed_as]) for one in rig.instances}
+    services = {one.name: kind_of(one).service(rig, one, made[one.installed_as]) for one in rig.instances}
     own = [service.cache for service in services.values() if service.cache]
     above = [rig.cache(one) for one in rig.instances if services[one.name].cache]
     return {"own": own, "above": [CACHES, *above], "warm": [WARM]} if own else None

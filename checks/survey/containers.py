@@ -8,7 +8,7 @@ from checks.survey.found_files import FoundFile
 from checks.survey.packages import Kept
 from checks.survey.section import Scene, Section
 from rigwright.containers import daemon
-from rigwright.containers.files import SOURCES, paths
+from rigwright.containers.files import paths
 from rigwright.containers.found import (
     COMMAND,
     DISTRIBUTION_DOCKER,
@@ -16,12 +16,13 @@ from rigwright.containers.found import (
     REFRESH_PATH,
     REFRESH_UNIT,
     SOCKET,
+    SOURCES,
     SPECS,
     names,
     store,
 )
-from rigwright.containers.tables import DOCKER, TOOLKIT
-from rigwright.supply.network import network
+from rigwright.delivery.network import network
+from rigwright.model.containers.tables import DOCKER, TOOLKIT
 
 
 @dataclass(frozen=True)

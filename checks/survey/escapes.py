@@ -7,9 +7,10 @@ from pathlib import Path
 
 from checks.survey.processes import TRIES
 from checks.survey.section import Scene, Section
+from rigwright.engines import kind_of
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.systemd import STARTED_FROM, UNITS
 from rigwright.serving.listeners import LOOPBACK, names
-from rigwright.serving.units import STARTED_FROM, UNITS
 
 PROGRAM = Path(__file__).resolve().parents[1] / "escape.py"
 # Beside what a rig names: ssh, a resolver, and folders of the distribution's.
@@ -38,7 +39,7 @@ def _asks(scene: Scene) -> object:
     roots = [rig.roots.models, rig.roots.software, rig.roots.state, rig.roots.config, STARTED_FROM]
     asked = {}
     for instance in rig.instances:
-        service = instance.kind.service(rig, instance, desired.installations[instance.installed_as])
+        service = kind_of(instance).service(rig, instance, desired.installations[instance.installed_as])
         if service.container:
             continue
         sandbox = service.sandbox

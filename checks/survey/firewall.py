@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services
 
 

@@ -8,10 +8,10 @@ from checks.survey.section import Scene, Section
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import FOLDER, LOGS, ROTATION, ROUTER_RUNTIME, RUNTIME, holders
+from rigwright.host.systemd import LINKS, STARTED_FROM
 from rigwright.monitoring.service import KINDS, told_targets, unit_name
 from rigwright.monitoring.service import services as watchers
 from rigwright.serving.listeners import names
-from rigwright.serving.units import LINKS, STARTED_FROM
 from rigwright.weights.sharing import UNIT as SHARE_UNIT
 from rigwright.weights.sharing import config_path
 

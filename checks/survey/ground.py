@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from checks.survey.accounts import Line
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import CACHES, Rig
 from rigwright.gateway.service import ROTATION
-from rigwright.host.facts import packages
 from rigwright.host.locks import LOCKS
+from rigwright.model.rig import CACHES, Rig
+from rigwright.plan.facts import packages
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import Any
 from checks.survey.carry import COMMAND, answers, program
 from checks.survey.section import Section
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.operate import health
 from roles import root
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import CONTAINERS
+from rigwright.engines import kind_of
+from rigwright.model.rig import CONTAINERS
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _asks(scene: Scene) -> object:
     rig, made = scene.rig, scene.desired.installations
     found = {}
     for one in rig.instances:
-        within = one.kind.service(rig, one, made[one.installed_as]).container
+        within = kind_of(one).service(rig, one, made[one.installed_as]).container
         if within:
             found[one.unit] = {
                 "image": within.image,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.network import authority_path
 from rigwright.gateway.given import keys_path
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import KEEPING, data
-from rigwright.supply.network import authority_path
 from rigwright.weights.records import records_folder
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from checks.survey.section import Section
 from rigwright.containers import found
-from rigwright.declaration.rig import Rig
-from rigwright.host import facts
+from rigwright.delivery.network import network
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver import record
 from rigwright.nvidia.driver.files import store
 from rigwright.nvidia.driver.found import OF_A_DRIVER, SOURCE
-from rigwright.supply.network import network
+from rigwright.plan import facts
 
 # What the next boot is made of
 BOOTED = ("linux-image-*", "linux-headers-*", "linux-modules-*", "linux-kbuild-*", "dkms", "kmod", "initramfs-tools*")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import Rig
 from rigwright.envs.env import Environment, prefix, site
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import becomes
 from rigwright.patches.shadow import shadows
 

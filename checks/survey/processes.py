@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from checks.settings import settings, words
 from checks.survey.section import TRY, Scene, Section
 from checks.survey.units import declared
-from rigwright.declaration.rig import COMPILED
 from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.model.rig import COMPILED
 from rigwright.weights import sharing
 
 TRIES = f"{TRY}{secrets.token_hex(4)}-"

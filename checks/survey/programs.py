@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from checks.survey.processes import TRIES
 from checks.survey.section import Scene, Section
 from rigwright.engines import apart
-from rigwright.envs.installer import installer
+from rigwright.engines.installer import installer
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from pathlib import PurePosixPath
 
 from checks.survey.found_files import FoundFile as FoundFile
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.gateway.offers import offers_of
 from rigwright.gateway.reservations import unit_names
 from rigwright.gateway.service import ADMIN
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services
 from rigwright.operate.place import reached
 from rigwright.serving.listeners import LOOPBACK
@@ -112,7 +113,7 @@ def places(rig: Rig) -> list[str]:
 
 def models(rig: Rig) -> list[str]:
     """Names that models are asked for by."""
-    found = {one.model_name for one in rig.instances} | {one.name for one in rig.offers}
+    found = {one.model_name for one in rig.instances} | {one.name for one in offers_of(rig)}
     return sorted(found | set(rig.gateway.aliases if rig.gateway else ()))
 
 

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
 from checks.survey.units import WORD
-from rigwright.serving.units import STARTED_FROM, UNITS, credential_path
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.serving.units import credential_path
 
 
 @dataclass(frozen=True)

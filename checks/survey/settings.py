@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import POWER_UNIT
+from rigwright.model.rig import POWER_UNIT
 from rigwright.nvidia.cards.files import program_folder
 from rigwright.nvidia.driver.files import paths
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT

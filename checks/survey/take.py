@@ -9,8 +9,8 @@ from checks.survey.carry import COMMAND, MOST, answers, asked, more, probed, pro
 from checks.survey.section import Scene
 from checks.survey.sections import EARLY, PROBED, SECTIONS
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 from roles import root
 
 
@@ -38,7 +38,7 @@ def take(
         roles.root.Gone: the connection is gone.
     """
     # EARLY have nothing of what the rig comes to
-    early = Scene(rig, cast(Desired, None), deep)
+    early = Scene(rig, cast("Desired", None), deep)
     limit = max(section.seconds(early) for section in SECTIONS)
     begin = program(asked(early, EARLY), probe, (section.name for section in PROBED))
 

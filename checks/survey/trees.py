@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright import trees
-from rigwright.engines.kind import MARKER
 from rigwright.envs.env import prefix
+from rigwright.model.installation import MARKER
+from rigwright.model.trees import records
+from rigwright.plan import trees
 from rigwright.supply.root_programs import GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS
 from rigwright.weights.records import PACKAGE, programs
 
@@ -75,7 +76,7 @@ def _asks(scene: Scene) -> dict[str, object]:
             rig.generations: [str(digit) for digit in range(1, 10)],
         },
         "declared": [*declared, *([f"{programs(rig)}/{PACKAGE}"] if rig.weights else [])],
-        "records": {"folder": trees.records(rig), "ledger": rig.ledger},
+        "records": {"folder": records(rig), "ledger": rig.ledger},
         "unless": {rig.generations: ["proven"], rig.installations: ["tree", "tree.new"]},
         "marker": MARKER,
         "prefixes": [

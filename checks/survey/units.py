@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from checks.survey.section import TRY, Scene, Section
+from rigwright.host.systemd import UNITS as FOLDER
 from rigwright.monitoring.service import services
 from rigwright.nvidia.cards.files import settings as card_settings
-from rigwright.serving.units import UNITS as FOLDER
 from rigwright.weights import sharing
 from rigwright.weights.records import rehash_units
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checks.survey.section import Scene, Section
-from rigwright.declaration.rig import CACHES
+from rigwright.model.rig import CACHES
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,21 @@ from pathlib import Path
 import requests
 
 import roles
-from cli.bundling.mirrored import PART, Brought
-from cli.bundling.packages import Archive, Transaction
 from cli.resolving import web
 from cli.resolving.hub import Place
 from cli.resolving.index import Index, index_url
+from cli.resolving.mirrored import PART, Brought
 from cli.resolving.origins import declared_origins
+from cli.resolving.packages import Archive, Transaction
 from cli.resolving.registry import Registries
 from cli.resolving.verb import Unusable, addresses, image_places, places, rigs_of
 from cli.resolving.web import Content, Unavailable
 from cli.tables import say, show, size
 from rigwright.containers.carried import distribution
-from rigwright.debs.group import Group
 from rigwright.declaration.containers import groups_for
 from rigwright.file_lock import LockHeld, file_lock
-from rigwright.host.facts import packages as needed
+from rigwright.model.debs.group import Group
+from rigwright.plan.facts import packages as needed
 from rigwright.problems import Invalid, Problem
 from rigwright.supply.archives import PACKAGES, TIME, Suite
 from rigwright.supply.bundle import ADVISORIES, INDEX, Row, listed, read, text

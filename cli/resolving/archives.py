@@ -12,16 +12,16 @@ from pathlib import Path
 
 import requests
 
-from cli.apt import Apt, run
 from cli.resolving import web
+from cli.resolving.apt import Apt, run
 from cli.resolving.web import Unavailable
-from rigwright.containers.tables import KnownArchive
-from rigwright.debs.versions import LEADS, upstream
+from rigwright.model.containers.tables import KnownArchive
+from rigwright.model.debs.versions import LEADS, upstream
+from rigwright.model.nvidia.tables import NvidiaArchive
+from rigwright.model.nvidia.versions import driver_of, pins
 from rigwright.nvidia.cuda.compilers import numbers
 from rigwright.nvidia.driver import openpgp
 from rigwright.nvidia.driver.found import LIBRARY, MODULES
-from rigwright.nvidia.driver.tables import NvidiaArchive
-from rigwright.nvidia.packages.versions import driver_of, pins
 from roles.progress import progress
 
 # An old archive could hide a newer one; some machines let theirs run out (apt.conf(5)).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rigwright.debs.versions import lead_of, locked_version
+from rigwright.model.debs.versions import lead_of, locked_version
 from rigwright.supply.lock import Artefact
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cli.bundling.packages import Archive as Distribution
 from cli.resolving import archives
 from cli.resolving.archives import Contents
 from cli.resolving.folders import Wanted
 from cli.resolving.offered import Offered, key_of, row_of
+from cli.resolving.packages import Archive as Distribution
 from cli.resolving.web import Unavailable
 from rigwright.declaration.catalog import DRIVER
-from rigwright.nvidia.driver.tables import Tables
+from rigwright.model.nvidia.tables import Tables
 from rigwright.supply.lock import Artefact
 from rigwright.types import Archive
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import toml
-from rigwright.declaration.catalog import Catalog, CatalogFile
+from rigwright.declaration.catalog import CatalogFile, load_catalog
 from rigwright.inventory import layers
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import lock
@@ -118,7 +118,7 @@ def inputs(catalog: Path) -> list[Wanted]:
         Invalid: a mistake in one of them.
     """
     # over ours: its entries may name ours
-    Catalog.load(layers(catalog.parent / "rig.py", catalog.name))
+    load_catalog(layers(catalog.parent / "rig.py", catalog.name))
     return [
         Wanted(name, one, path)
         for path in sorted(catalog.glob("*.toml"))

@@ -22,7 +22,7 @@ from pydantic import Field
 from cli.resolving import web
 from cli.resolving.throughput import Throughput, TooSlow
 from cli.resolving.web import Unavailable
-from rigwright.declaration.origins import HUB_ORIGIN, origin
+from rigwright.model.origins import HUB_ORIGIN, origin
 from rigwright.problems import Frozen
 from rigwright.types import Count
 

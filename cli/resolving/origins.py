@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from huggingface_hub import constants
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from roles.weights.host import reach
 
 

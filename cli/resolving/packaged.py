@@ -10,8 +10,8 @@ from cli.resolving.archives import Contents
 from cli.resolving.folders import Wanted
 from cli.resolving.offered import Offered, key_of, row_of
 from cli.resolving.web import Unavailable
-from rigwright.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive
 from rigwright.host.systems import SYSTEMS
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive
 from rigwright.supply.lock import Artefact
 
 

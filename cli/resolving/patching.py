@@ -16,14 +16,15 @@ from cli.resolving import ranged, web, wheels
 from cli.resolving.index import newest_source, released
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
-from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.kind import InstallingKind
 from rigwright.engines.llama_cpp.keys import Engine
-from rigwright.inventory import ROOT
+from rigwright.model.rig import PATCHED_TOOLKIT, Rig
 from rigwright.patches import brought as brings
 from rigwright.patches.apply import Read, Refused, outcome
 from rigwright.patches.patch import Patch, becomes, chosen
 from rigwright.patches.shadow import before
+from rigwright.paths import ROOT
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA
@@ -67,9 +68,9 @@ def of_rigs(rigs: Iterable[Rig], rows: Mapping[str, Sequence[Artefact]]) -> list
             if patches and not (set(packages) == shipped and all(map(_is_shipped, patches))):
                 found[name] = Patched(name, patches, versions, packages)
         for one in rig.instances:
-            if isinstance(one.kind, InstallingKind) and one.patches:
-                made = tuple(row for name in one.kind.inputs(one.engine) for row in rows.get(name, ()))
-                of = one.kind.patchable(one.engine, made) if made else {}
+            if isinstance(kind := kind_of(one), InstallingKind) and one.patches:
+                made = tuple(row for name in kind.inputs(one.engine) for row in rows.get(name, ()))
+                of = kind.patchable(one.engine, made) if made else {}
                 subtree = one.engine.subtree if isinstance(one.engine, Engine) else ""
                 found[one.engine_name] = Patched(one.engine_name, one.patches, of, made, subtree)
     return list(found.values())

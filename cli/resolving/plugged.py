@@ -19,7 +19,7 @@ from cli.resolving.judging import machine_code
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
 from cli.resolving.wheels import HOST, fits
-from rigwright.declaration.rig import DeclaredEnv, Rig
+from rigwright.model.rig import DeclaredEnv, Rig
 from rigwright.plugins.plugin import Plugin, unfit
 from rigwright.problems import Problem
 from rigwright.supply.lock import Artefact

@@ -26,8 +26,8 @@ from cli.resolving.registry import Registries
 from cli.resolving.web import Content, Unavailable
 from cli.resolving.wheels import Pin
 from rigwright.declaration.catalog import DRIVER
+from rigwright.model.answers import mismatch
 from rigwright.problems import Invalid, Problem
-from rigwright.supply.answers import mismatch
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from rigwright.weights.safetensors import Broken

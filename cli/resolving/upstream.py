@@ -14,11 +14,11 @@ from cli.resolving.folders import Folders, Wanted
 from cli.resolving.index import newest_source
 from cli.resolving.resolver import Resolver
 from cli.resolving.web import Unavailable
-from rigwright.debs.versions import lead_of, locked_version
-from rigwright.debs.versions import numbers as numbers_of
+from rigwright.model.answers import mismatch
+from rigwright.model.debs.versions import lead_of, locked_version
+from rigwright.model.debs.versions import numbers as numbers_of
 from rigwright.nvidia.cuda.compilers import numbers
 from rigwright.problems import shown
-from rigwright.supply.answers import mismatch
 from rigwright.supply.environments import channel_of
 from rigwright.supply.lock import Artefact
 

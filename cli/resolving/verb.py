@@ -27,16 +27,17 @@ from cli.resolving.registry import Place as ImagePlace
 from cli.resolving.registry import Places, Registries
 from cli.resolving.resolver import Resolver
 from cli.tables import say
-from rigwright.containers.tables import tables as container_tables
-from rigwright.declaration import keys, registries
 from rigwright.declaration.instances import Making
-from rigwright.declaration.origins import HUB_ORIGIN, origin
-from rigwright.declaration.rig import Rig, urls
-from rigwright.inventory import ROOT, layers, load, making
-from rigwright.nvidia.driver.tables import tables
+from rigwright.inventory import layers, load, making
+from rigwright.model import keys, registries
+from rigwright.model.answers import mismatch
+from rigwright.model.containers.tables import tables as container_tables
+from rigwright.model.nvidia.tables import tables
+from rigwright.model.origins import HUB_ORIGIN, origin
+from rigwright.model.rig import Rig, urls
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid, Problem
 from rigwright.supply import images
-from rigwright.supply.answers import mismatch
 from rigwright.supply.expected import digest, spoken
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock

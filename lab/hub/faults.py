@@ -183,3 +183,15 @@ class Rules:
         """What an answer suffers from."""
         with self._lock:
             return [one.fault for one in self._rules if one.fault.part == part and one.strikes(repository, path)]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    """With its query; of a hub's second server it begins with /cdn/."""
+    range: str | None
+    authorised: bool
+    """Whether it came with a token."""

@@ -8,13 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from lab.hub.faults import Changed, Cut, Damaged, Endless, Fault, IgnoreRange, Length, Part, Stall, Status
+from lab.hub.faults import Asked, Changed, Cut, Damaged, Endless, Fault, IgnoreRange, Length, Part, Stall, Status
+from lab.hub.serving import Serving
 from lab.hub.stored import PART, Stored, opened, read
-
-if TYPE_CHECKING:
-    from lab.hub.serving import Serving
 
 # of a rate, so that a slow server sends evenly
 STEPS = 20
@@ -27,8 +25,6 @@ class Sending(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:  # noqa: D102 - http.server's name
-        from lab.hub.serving import Asked
-
         bearer = self.headers.get("Authorization", "")
         self.serving.note(Asked(self.command, self.path, self.headers.get("Range"), bool(bearer)))
         self.answer()

@@ -7,34 +7,20 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from lab.hub.faults import Fault, Rule, Rules
-from lab.hub.sending import Sending
+from lab.hub.faults import Asked, Fault, Rule, Rules
 
 Own = TypeVar("Own", bound="Serving")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One request."""
-
-    method: str
-    path: str
-    """With its query; of a hub's second server it begins with /cdn/."""
-    range: str | None
-    authorised: bool
-    """Whether it came with a token."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], handler: type[Sending]) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.connections: set[socket.socket] = set()
         super().__init__(address, handler)
 
@@ -67,7 +53,7 @@ class Serving:
     def __init__(
         self,
         address: str,
-        handlers: Mapping[type[Sending], int],
+        handlers: Mapping[type[BaseHTTPRequestHandler], int],
         *,
         bytes_a_second: int | None = None,
         certificate: Path | None = None,

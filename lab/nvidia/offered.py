@@ -11,8 +11,8 @@ from lab.nvidia import archive, from_nvidia, from_ubuntu
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from rigwright.host.systems import CODENAMES
-from rigwright.inventory import ROOT
-from rigwright.nvidia.driver.tables import SHIPPED, tables
+from rigwright.model.nvidia.tables import SHIPPED, tables
+from rigwright.paths import ROOT
 
 NVIDIA = "cuda"
 """Folder below which NVIDIA's archives lie as they do at its place."""

@@ -11,8 +11,9 @@ from rigwright.advisories.components import Component, Gap, HostPackage, collect
 from rigwright.advisories.osv import AdvisoryExport, UnreadableExport, read_export
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.tracker import read_tracker
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT, layers
+from rigwright.inventory import layers
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from rigwright.supply.bundle import ADVISORIES
 from rigwright.supply.lock import Lock
 

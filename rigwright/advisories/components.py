@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from packaging.utils import canonicalize_name
 
 from rigwright.advisories.bindings import CONTAINER_TOOLKIT, DRIVER, LLAMA_CPP, MaintainedData
-from rigwright.debs.versions import locked_version
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.nvidia.packages.versions import driver_of, locked_driver
+from rigwright.model.debs.versions import locked_version
+from rigwright.model.nvidia.versions import driver_of, locked_driver
+from rigwright.model.rig import Instance, Rig
 from rigwright.problems import counted
 from rigwright.supply.lock import Artefact, Lock
 from rigwright.supply.root_programs import CUDA, GPU_EXPORTER, HUB_CLIENT, INSTALLERS, TOOLS

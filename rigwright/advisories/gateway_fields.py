@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.fields import request_rules
+from rigwright.model.gateway.entry import Gateway
 
 PROMPT_LISTS = "prompt_list"
 """The name by which advisories ask about the bound on lists of prompts."""

@@ -19,11 +19,12 @@ from rigwright.advisories.bindings import PredicateKeys
 from rigwright.advisories.components import is_locked
 from rigwright.advisories.gateway_fields import is_refused_field
 from rigwright.advisories.versions import parse_version
-from rigwright.declaration.models import Missing
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.request import ONE_TOKEN
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.gateway.offers import offers_of
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.models import Missing
+from rigwright.model.rig import Instance, Rig
 from rigwright.supply.lock import Lock
 from rigwright.weights.checkpoint import Checkpoint, checkpoint
 
@@ -100,7 +101,7 @@ class PredicateScene:
     @cached_property
     def opened(self) -> frozenset[str]:
         """Paths that the gateway passes on, whatever the model."""
-        return frozenset(f"/v1/{path}" for offer in self.rig.offers for path in offer.paths)
+        return frozenset(f"/v1/{path}" for offer in offers_of(self.rig) for path in offer.paths)
 
     def words(self, instance: Instance) -> tuple[str, ...] | None:
         """The engine's command line; None where it is not known."""
@@ -129,7 +130,7 @@ class PredicateScene:
 
 def access_paths(rig: Rig, instance: Instance, version: str = "") -> list[AccessPath]:
     """Every way by which requests reach an instance whose engine has a version."""
-    names = {offer.name for offer in rig.offers if instance in offer.instances}
+    names = {offer.name for offer in offers_of(rig) if instance in offer.instances}
     gateway = rig.gateway
     doors = [
         AccessPath(instance, name, listener, version)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from rigwright.advisories.predicates import PredicateScene
-from rigwright.declaration.models import Missing
-from rigwright.declaration.rig import Rig
+from rigwright.engines import kind_of
 from rigwright.engines.kind import Service
-from rigwright.host.desired import desired
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
+from rigwright.model.models import Missing
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import desired
 from rigwright.supply.lock import Lock
 
 # A host of the newest supported Debian. Of its values units have the release's way to run containers alone.
@@ -37,7 +38,7 @@ def render_scene(rig: Rig, lock: Lock) -> PredicateScene:
         made = desired(rig, NOMINAL)
         texts = {one.instance: one.text for one in made.generation.units}
         for one in rig.instances:
-            services[one.name] = one.kind.service(rig, one, made.installations[one.installed_as])
+            services[one.name] = kind_of(one).service(rig, one, made.installations[one.installed_as])
             units[one.name] = texts[one.name]
     except (ArithmeticError, AttributeError, LookupError, Missing, StopIteration, TypeError, ValueError):
         # stand-ins for what is not locked lack what units are made of

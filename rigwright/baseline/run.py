@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.smi import Gpu
 from rigwright.problems import Frozen, printable
 from rigwright.types import Digits, Sha256, Text, VariantName, matching

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rigwright.containers.found import COMMAND, DISTRIBUTION_DOCKER, PODMAN
-from rigwright.containers.tables import DOCKER, group_of
-from rigwright.declaration.rig import Rig
+from rigwright.model.containers.tables import DOCKER, group_of
+from rigwright.model.rig import Rig
 
 
 def distribution(rig: Rig, system: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

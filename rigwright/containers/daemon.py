@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import isfinite, isnan
 from typing import Any, Literal
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.channel import said
+from rigwright.model.rig import Rig
 
 Options = dict[str, Any]
 Path = tuple[str, ...]

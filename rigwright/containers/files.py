@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SPEC
+from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, SOURCES, SPEC, source_path
 from rigwright.containers.plan import ContainerPlan
-from rigwright.containers.tables import DOCKER, TOOLKIT, KnownArchive
-from rigwright.debs.group import Group
-from rigwright.declaration.rig import Rig
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, KnownArchive
+from rigwright.model.debs.group import Group
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import Setting
 from rigwright.nvidia.packages.pins import PRIORITY
 from rigwright.render import render
@@ -17,16 +17,10 @@ UNATTENDED = "/etc/apt/apt.conf.d/52rigwright-containers"
 DROP_IN = f"/etc/systemd/system/{REFRESH_UNIT}.d/rigwright.conf"
 PATH_DROP_IN = f"/etc/systemd/system/{REFRESH_PATH}.d/rigwright.conf"
 UDEV = "/etc/udev/rules.d/71-rigwright-cdi.rules"
-SOURCES = "/etc/apt/sources.list.d/rigwright-{}.sources"
 # Seconds that the cards may take to answer after a boot, or a module's change.
 PATIENCE = 90
 # Seconds after which a refresh that came to nothing is tried again.
 AGAIN = 30
-
-
-def source_path(group: Group) -> str:
-    """The file of apt's sources that names a group's archive."""
-    return SOURCES.format(TOOLKIT if group.name == TOOLKIT else DOCKER)
 
 
 def program(rig: Rig) -> str:

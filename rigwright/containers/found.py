@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rigwright.containers import daemon
-from rigwright.containers.tables import REFRESH_UNIT as REFRESH_UNIT
-from rigwright.containers.tables import SPEC as SPEC
 from rigwright.debs.sources import SourceFile
-from rigwright.declaration.rig import Rig
 from rigwright.host.channel import (
     Schema,
     apt_failure,
@@ -27,6 +24,11 @@ from rigwright.host.channel import (
     truth,
     word,
 )
+from rigwright.model.containers.tables import DOCKER, TOOLKIT
+from rigwright.model.containers.tables import REFRESH_UNIT as REFRESH_UNIT
+from rigwright.model.containers.tables import SPEC as SPEC
+from rigwright.model.debs.group import Group
+from rigwright.model.rig import Rig
 from rigwright.nvidia.values import maybe, package, version
 from rigwright.render import render
 
@@ -221,3 +223,11 @@ def _live(answers: list[str]) -> bool:
         return json.loads(answers[0]).get("LiveRestoreEnabled") is True
     except (IndexError, ValueError, AttributeError, RecursionError):
         return False
+
+
+SOURCES = "/etc/apt/sources.list.d/rigwright-{}.sources"
+
+
+def source_path(group: Group) -> str:
+    """The file of apt's sources that names a group's archive."""
+    return SOURCES.format(TOOLKIT if group.name == TOOLKIT else DOCKER)

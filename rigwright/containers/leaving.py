@@ -9,7 +9,7 @@ from rigwright.containers.daemon import Options, Unreadable
 from rigwright.containers.files import PREFERENCES, paths
 from rigwright.containers.found import IN_FORCE, SPEC, ContainerFacts, store
 from rigwright.containers.started import ends
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 WAITS = "Docker keeps the managed options until its daemon is restarted: containers are running"
 LOST = "the managed Docker options stay: {}/daemon.json, which lists them, cannot be read"
@@ -36,7 +36,7 @@ def release(rig: Rig, facts: ContainerFacts, removing: bool = False) -> dict[str
 
 def notes(rig: Rig, facts: ContainerFacts) -> list[str]:
     """What the operator is told beforehand, where they are not managed any more."""
-    return cast(list[str], _options(rig, facts)["daemon_notes"])
+    return cast("list[str]", _options(rig, facts)["daemon_notes"])
 
 
 def _options(rig: Rig, facts: ContainerFacts) -> dict[str, object]:

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from rigwright.containers import daemon, started
 from rigwright.containers.daemon import Options, Record, Unreadable
 from rigwright.containers.found import COMMAND, DISTRIBUTION_DOCKER, PODMAN, ContainerFacts, store
-from rigwright.containers.tables import DOCKER, TOOLKIT, Engine, group_of
-from rigwright.debs.group import Group, differing
-from rigwright.debs.versions import numbers, upstream
-from rigwright.declaration.rig import Rig
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, Engine, group_of
+from rigwright.model.debs.group import Group, differing
+from rigwright.model.debs.versions import numbers, upstream
+from rigwright.model.rig import Rig
 
 # Docker's packages that are a Docker: a distribution's, and its own.
 DAEMONS = (DISTRIBUTION_DOCKER, "docker-ce")
@@ -192,7 +192,7 @@ def _unbundled(rig: Rig, facts: ContainerFacts, groups: list[Group]) -> list[str
 
 def _leftovers(rig: Rig, facts: ContainerFacts, groups: list[Group], refuse: list[str]) -> tuple[str, ...]:
     """Files of apt's sources that name an archive of ours a second time: apt refuses two that differ in their key."""
-    from rigwright.containers.files import source_path
+    from rigwright.containers.found import source_path
 
     found: list[str] = []
     if rig.bundle_folder:  # then ours is not among the sources

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rigwright.containers import daemon
 from rigwright.containers.daemon import Options
 from rigwright.containers.found import SPEC, ContainerFacts
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd")  # as packages have it
 FOLDERS = (SPEC.rpartition("/")[0], f"/var{SPEC.rpartition('/')[0]}")

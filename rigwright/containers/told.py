@@ -8,7 +8,7 @@ from rigwright.containers import daemon
 from rigwright.containers.daemon import Unreadable
 from rigwright.containers.found import ContainerFacts
 from rigwright.containers.plan import ContainerPlan, lacking, unheld
-from rigwright.containers.tables import TOOLKIT
+from rigwright.model.containers.tables import TOOLKIT
 
 
 def pending(facts: ContainerFacts, plan: ContainerPlan) -> Iterator[tuple[str, tuple[str, ...]]]:

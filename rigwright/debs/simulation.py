@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rigwright.debs.group import Group
-from rigwright.debs.versions import upstream
 from rigwright.host import channel
 from rigwright.host.channel import one_of, text, word
+from rigwright.model.debs.group import Group
+from rigwright.model.debs.versions import upstream
 
 # apt-get(8), --simulate: a line a package, the version that is there in square brackets, the new one in round ones
 INSTALL = re.compile(r"Inst (\S+)(?: \[([^\]]*)\])? \((\S+) .*")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rigwright.declaration import certificates, keys
-from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instances import beside, refuse_lent, refuse_shared
-from rigwright.declaration.origins import refuse_token
-from rigwright.declaration.registries import refuse_logins
+from rigwright.declaration import certificates
+from rigwright.declaration.instances import refuse_lent, refuse_shared
+from rigwright.model import keys
+from rigwright.model.entry import RigEntry
+from rigwright.model.keys import beside
+from rigwright.model.origins import refuse_token
+from rigwright.model.registries import refuse_logins
 from rigwright.older import renamed
 from rigwright.problems import Problem, of_validation
 

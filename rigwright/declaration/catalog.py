@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -14,106 +14,29 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
 )
 
 from rigwright import toml
-from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
 from rigwright.engines import kinds
-from rigwright.engines.evidence import Derived
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import Kind
-from rigwright.engines.purpose import Blocked
-from rigwright.envs.keys import EnvKeys
 from rigwright.host.systems import SYSTEMS
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.catalog import Card, Catalog, Model
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, group_of
+from rigwright.model.engines.evidence import Derived
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.engines.purpose import Blocked
+from rigwright.model.envs.keys import EnvKeys
+from rigwright.model.nvidia.tables import tables
 from rigwright.older import renamed
-from rigwright.patches.patch import Patch
 from rigwright.plugins.keys import PluginKeys
 from rigwright.problems import Frozen, Invalid, Problem, of_validation, shown, suggestion, unknown
 from rigwright.supply.inputs import Input
 from rigwright.supply.root_programs import CUDA
-from rigwright.types import RISING, Capability, CatalogName, ModelFile, PciId, Text, VariantName
+from rigwright.types import CatalogName, VariantName
 
 M = TypeVar("M", bound=BaseModel)
-BoardWatts = Annotated[int, Field(ge=1, le=5000, strict=True)]
 # What the name of a driver's input, and of its group in the lock, begins with; the system follows.
 DRIVER = "driver-"
-
-
-class Card(Frozen):
-    """A GPU model."""
-
-    name: Text = Field(description="As nvidia-smi prints it.")
-    pci_ids: tuple[PciId, ...] = Field(
-        min_length=1, description="PCI ids, vendor:device, of all boards sold under the name."
-    )
-    capability: Capability = Field(description="CUDA compute capability.")
-    vram_mib: int = Field(ge=1, le=1 << 20, strict=True, description="Memory, MiB.")
-    module: Literal["either", "proprietary"] = Field(
-        default="either",
-        description="Kernel modules that it works with, within what its generation allows; `proprietary`: a board "
-        "known to fail with open ones.",
-    )
-    power_w: Annotated[tuple[BoardWatts, BoardWatts], RISING] | None = Field(
-        default=None,
-        description="Lowest and highest power limit of its boards, W, if known (the widest range if boards differ); an "
-        "inventory cannot exceed them.",
-    )
-
-
-class Model(Frozen):
-    """Weights: one file with its parts, or a folder."""
-
-    file: ModelFile | None = Field(
-        default=None,
-        description="The GGUF to load, for `llama.cpp`. With an input of many files: the one at PATH, with all its "
-        "parts; without PATH its only GGUF that is not a projector. A model has this key or `folder`.",
-    )
-    folder: CatalogName | None = Field(
-        default=None,
-        description="The checkpoint to load: an input of many files with a config.json and safetensors weights.",
-    )
-    mmproj: ModelFile | None = Field(
-        default=None, description="The vision projector of a `file`; without one it does not accept images."
-    )
-    draft: ModelFile | None = Field(
-        default=None,
-        description="A draft model for speculative decoding, configured by the variant. With `folder`: an input that "
-        "is a folder too.",
-    )
-    chat_template: ModelFile | None = Field(
-        default=None, description="A Jinja chat template instead of the one in its own file or folder."
-    )
-
-    @field_validator("folder")
-    @classmethod
-    def _alone(cls, folder: str | None, info: ValidationInfo) -> str | None:
-        if folder is not None and info.data.get("file") is not None:
-            raise ValueError("omitted: a model has either file or folder, and this one has file")
-        return folder
-
-    @field_validator("mmproj")
-    @classmethod
-    def _of_a_file(cls, mmproj: str | None, info: ValidationInfo) -> str | None:
-        if mmproj is not None and info.data.get("folder") is not None:
-            raise ValueError("omitted: a folder contains its projector")
-        return mmproj
-
-    @field_validator("draft")
-    @classmethod
-    def _a_folder_too(cls, draft: str | None, info: ValidationInfo) -> str | None:
-        if draft is not None and ":" in draft and info.data.get("folder") is not None:
-            raise ValueError("an input without a path: the model is a folder, so its draft model must be one")
-        return draft
-
-    @model_validator(mode="after")
-    def _something(self) -> Model:
-        if self.file is None and self.folder is None:
-            raise ValueError("given file or folder")
-        return self
 
 
 class CatalogFile(Frozen):
@@ -121,7 +44,7 @@ class CatalogFile(Frozen):
 
     cards: dict[CatalogName, Card] = Field(default_factory=dict)
     models: dict[CatalogName, Model] = Field(default_factory=dict)
-    # which keys they may have is their kind's to say: Catalog.load asks it
+    # which keys they may have is their kind's to say: load_catalog asks it
     engines: dict[CatalogName, Any] = Field(default_factory=dict)
     variants: dict[VariantName, Any] = Field(default_factory=dict)
     blocked: dict[VariantName, Blocked] = Field(default_factory=dict)
@@ -238,71 +161,50 @@ def _validated(path: Path, place: tuple[str, str], model: type[M], data: object,
         return None
 
 
-class Catalog(Frozen):
-    """All files of several folders, a later folder's entries over an earlier one's."""
+def load_catalog(folders: list[Path]) -> Catalog:
+    """Read every *.toml of the folders, and find every snapshot of options in their flags/.
 
-    cards: dict[str, Card] = Field(default_factory=dict)
-    models: dict[str, Model] = Field(default_factory=dict)
-    engines: dict[str, EngineKeys] = Field(default_factory=dict)
-    variants: dict[str, VariantKeys] = Field(default_factory=dict)
-    blocked: dict[str, Blocked] = Field(default_factory=dict)
-    envs: dict[str, EnvKeys] = Field(default_factory=dict)
-    plugins: dict[str, PluginKeys] = Field(default_factory=dict)
-    inputs: dict[str, Input] = Field(default_factory=dict)
-    patches: dict[str, Patch] = Field(default_factory=dict, description="Those in patches/, by name.")
-    toolkit_patches: tuple[CatalogName, ...] = Field(
-        default=(), description="Patches of input `cuda`, kept when `inputs` is emptied."
-    )
-    snapshots: dict[str, Path] = Field(default_factory=dict, description="The files in flags/, by name.")
-    renamed: list[str] = Field(default_factory=list, description="Deprecated names in the files, one line each.")
-
-    @classmethod
-    def load(cls, folders: list[Path]) -> Catalog:
-        """Read every *.toml of the folders, and find every snapshot of options in their flags/.
-
-        Raises:
-            Invalid: a mistake in a file, or one name twice in one folder.
-        """
-        merged: dict[str, dict[str, Any]] = {table: {} for table in CatalogFile.model_fields}
-        places: dict[str, tuple[Path, CatalogFile]] = {}
-        declared: dict[str, object] = {}
-        problems: list[Problem] = []
-        snapshots: dict[str, Path] = {}
-        older: list[str] = []
-        faulty = False
-        for folder in folders:
-            snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
-            here: dict[str, dict[str, Any]] = {table: {} for table in merged}
-            for path in sorted(folder.glob("*.toml")):
-                read, faults = toml.sound(path, CatalogFile)
-                problems += faults
-                faulty |= bool(faults)
-                if read is None:
-                    continue
-                for table, entries in here.items():
-                    added = getattr(read, table)
-                    problems += [
-                        Problem(str(path), f"{table}.{name}", "is listed twice") for name in added if name in entries
-                    ]
-                    entries.update(added)
-                places |= dict.fromkeys(read.variants, (path, read))
-                declared |= read.engines
-                for name, data in read.engines.items():
-                    here["engines"][name] = _engine(path, name, data, problems)
-                problems += _misnamed(path, read.inputs)
-                problems += [
-                    Problem(str(path), f"inputs.{name}.patches", f"must be left out: only input {CUDA} has patches")
-                    for name, one in read.inputs.items()
-                    if one.patches and name != CUDA
-                ]
+    Raises:
+        Invalid: a mistake in a file, or one name twice in one folder.
+    """
+    merged: dict[str, dict[str, Any]] = {table: {} for table in CatalogFile.model_fields}
+    places: dict[str, tuple[Path, CatalogFile]] = {}
+    declared: dict[str, object] = {}
+    problems: list[Problem] = []
+    snapshots: dict[str, Path] = {}
+    older: list[str] = []
+    faulty = False
+    for folder in folders:
+        snapshots |= {path.name: path for path in folder.glob("flags/*") if path.suffix in (".txt", ".json")}
+        here: dict[str, dict[str, Any]] = {table: {} for table in merged}
+        for path in sorted(folder.glob("*.toml")):
+            read, faults = toml.sound(path, CatalogFile)
+            problems += faults
+            faulty |= bool(faults)
+            if read is None:
+                continue
             for table, entries in here.items():
-                merged[table] |= entries
-        merged["variants"] = {
-            name: _variant(*places[name], name, declared, problems, older) for name in merged["variants"]
-        }
-        for name, variant in merged["variants"].items():
-            problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
-        if problems:
-            raise Invalid(problems)
-        patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()
-        return cls.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots, renamed=older)
+                added = getattr(read, table)
+                problems += [
+                    Problem(str(path), f"{table}.{name}", "is listed twice") for name in added if name in entries
+                ]
+                entries.update(added)
+            places |= dict.fromkeys(read.variants, (path, read))
+            declared |= read.engines
+            for name, data in read.engines.items():
+                here["engines"][name] = _engine(path, name, data, problems)
+            problems += _misnamed(path, read.inputs)
+            problems += [
+                Problem(str(path), f"inputs.{name}.patches", f"must be left out: only input {CUDA} has patches")
+                for name, one in read.inputs.items()
+                if one.patches and name != CUDA
+            ]
+        for table, entries in here.items():
+            merged[table] |= entries
+    merged["variants"] = {name: _variant(*places[name], name, declared, problems, older) for name in merged["variants"]}
+    for name, variant in merged["variants"].items():
+        problems += _foreign_names(str(places[name][0]), name, variant, merged) if variant and not faulty else ()
+    if problems:
+        raise Invalid(problems)
+    patches = merged["inputs"][CUDA].patches if CUDA in merged["inputs"] else ()
+    return Catalog.model_construct(None, **merged, toolkit_patches=patches, snapshots=snapshots, renamed=older)

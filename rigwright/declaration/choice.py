@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.declaration.catalog import Catalog
 from rigwright.engines import kinds
-from rigwright.engines.evidence import KINDS
-from rigwright.engines.keys import VariantKeys
-from rigwright.engines.purpose import Need, Purpose, Workload
+from rigwright.model.catalog import Catalog
+from rigwright.model.engines.evidence import KINDS
+from rigwright.model.engines.keys import VariantKeys
+from rigwright.model.engines.purpose import Need, Purpose, Workload
 
 # The names of a card of which nothing is said: it may be any.
 ANY = frozenset[str]()

@@ -6,12 +6,13 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 
-from rigwright.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive, group_of
-from rigwright.debs.group import Group, group
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instance import Instance
-from rigwright.supply.answers import complaint
+from rigwright.engines import kind_of
+from rigwright.model.answers import complaint
+from rigwright.model.catalog import Catalog
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, ContainerTables, KnownArchive, group_of
+from rigwright.model.debs.group import Group, group
+from rigwright.model.entry import RigEntry
+from rigwright.model.instance import Instance
 from rigwright.supply.inputs import is_stand_in
 from rigwright.supply.lock import Lock
 
@@ -82,11 +83,11 @@ def refuse_uncontained(instances: Iterable[Instance], entry: RigEntry, refuse: C
         refuse: Is told a key and what is wrong with it.
     """
     for one in instances:
-        if one.cards and one.kind.contained_by and not entry.containers:
+        if one.cards and kind_of(one).contained_by and not entry.containers:
             refuse(
                 f"instances.{one.name}.variant",
                 f"{one.variant_name}: runs in a container, which needs the container toolkit to find its cards: "
-                f'declare "containers": {json.dumps({"engines": [one.kind.contained_by]})}, or "docker" if the '
+                f'declare "containers": {json.dumps({"engines": [kind_of(one).contained_by]})}, or "docker" if the '
                 "release's podman is older than 5.1",
             )
 

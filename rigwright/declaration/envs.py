@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.instances import Refuse
-from rigwright.declaration.rig import DeclaredEnv
-from rigwright.engines import kinds
+from rigwright.model.answers import complaint
+from rigwright.model.catalog import Catalog
+from rigwright.model.entry import RigEntry
+from rigwright.model.rig import DeclaredEnv
 from rigwright.patches.patch import chosen
 from rigwright.plugins.plugin import Plugin, together, unfit
 from rigwright.problems import suggestion, unknown
-from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Kind, Lock
 from rigwright.supply.machine_code import refusals
 
@@ -60,7 +59,7 @@ def declared_envs(
             continue
         if name in found:
             refuse(key, f"{name} is listed twice")
-        if name in catalog.engines and kinds()[catalog.engines[name].kind].env(catalog.engines[name]) is None:
+        if name in catalog.engines and catalog.engines[name].environment is None:
             refuse(key, f"{name} is also an engine's name: both would be installed in one place")
         inputs: tuple[tuple[str, Kind], ...] = ((keys.python, "conda"), (keys.packages, "wheel"))
         for source, kind in inputs:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from rigwright.declaration import keys
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import RigEntry
-from rigwright.declaration.instance_entry import InstanceEntry
-from rigwright.declaration.models import Missing, Selection
-from rigwright.declaration.rig import POWER_UNIT, DeclaredEnv, Instance, Part
-from rigwright.engines import kinds
+from rigwright.engines import kind_of, kinds
 from rigwright.engines.caution import judged, placed
-from rigwright.engines.keys import EngineKeys, PatchedKeys
 from rigwright.engines.kind import InstallingKind, Kind
+from rigwright.model import keys
+from rigwright.model.answers import complaint
+from rigwright.model.catalog import Catalog
+from rigwright.model.engines.keys import EngineKeys, PatchedKeys
+from rigwright.model.entry import RigEntry
+from rigwright.model.instance_entry import InstanceEntry
+from rigwright.model.keys import beside
+from rigwright.model.models import Missing, Selection
+from rigwright.model.rig import POWER_UNIT, DeclaredEnv, Instance, Part
 from rigwright.patches.patch import Patch, chosen
 from rigwright.plugins.plugin import chosen as chosen_plugins
 from rigwright.problems import Invalid, counted, shown, suggestion, unknown
 from rigwright.supply import lock as locks
-from rigwright.supply.answers import complaint
 from rigwright.supply.lock import Lock
 
 Refuse = Callable[[str, str], None]
@@ -91,7 +91,7 @@ def instance(
         patches, unfit = chosen(engine.patches, catalog.patches, versions, variant.engine)
         for wrong in unfit:
             refuse(f"{key}.variant", said + wrong)
-    env = catalog.envs.get(kind.env(engine) or "")
+    env = catalog.envs.get(engine.environment or "")
     key_file, key_name = None, f"{name}.api-key"
     if declared.api_key_file is not None:
         key_file = beside(inventory.parent, declared.api_key_file)
@@ -126,7 +126,7 @@ def _inputs(
     """What an engine is installed from: input of the catalogue -> the kind of its artefacts in the lock."""
     if isinstance(kind, InstallingKind):
         return kind.inputs(engine)
-    env = kind.env(engine) or ""
+    env = engine.environment or ""
     if (keys_ := catalog.envs.get(env)) is None:
         refuse(f"{key}.variant", said + unknown("environment", env, catalog.envs))
         return {}
@@ -148,7 +148,7 @@ def refuse_keys(
     named = [entry.cards[index] for index in instance.cards if index < len(entry.cards)]
     cards = [card for card in (catalog.cards.get(one) if isinstance(one, str) else one for one in named) if card]
     capabilities = frozenset(card.capability for card in cards)
-    found = instance.kind.refusals(instance, entry.roots, folder, capabilities)
+    found = kind_of(instance).refusals(instance, entry.roots, folder, capabilities)
     # of what is only being locked, nobody knows how large it is
     if making != "lock" and len(cards) == len(instance.cards):
         found += judged(placed(instance, cards, env.patches if env else instance.patches), refused=True)
@@ -160,7 +160,7 @@ def refuse_reserved(instances: Sequence[Instance], allowed: Sequence[str], refus
     """Refuse what a catalogue may not say unless the inventory allows it, and what is allowed for nothing."""
     found: set[str] = set()
     for instance in instances:
-        for key, why in instance.kind.reserved(instance).items():
+        for key, why in kind_of(instance).reserved(instance).items():
             found.add(key)
             if key not in allowed:
                 said = f"{instance.variant_name}: {key} = {shown(_said(instance, key))} {why}"
@@ -212,10 +212,3 @@ def refuse_shared(entry: RigEntry, refuse: Refuse) -> None:
     # another address would do for both, but a port that answers elsewhere, too, is what S04 is there to find
     if entry.share and entry.share.port in ports:
         refuse("share.port", f"{entry.share.port} is already the port of {ports[entry.share.port]}: choose another")
-
-
-def beside(folder: Path, path: str) -> str:
-    """A path from the inventory's folder; a `~name` of nobody is left for the reader to complain about."""
-    with suppress(RuntimeError):
-        return str(folder / Path(path).expanduser())
-    return path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rigwright.containers.tables import DOCKER, TOOLKIT
 from rigwright.declaration.catalog import DRIVER
 from rigwright.declaration.instances import Refuse
+from rigwright.model.containers.tables import DOCKER, TOOLKIT
 from rigwright.problems import suggestion
 from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, is_run_as_root

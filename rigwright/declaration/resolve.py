@@ -8,11 +8,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from rigwright.containers import tables as containers
 from rigwright.declaration.alone import declared
-from rigwright.declaration.catalog import DRIVER, Catalog
+from rigwright.declaration.catalog import DRIVER
 from rigwright.declaration.containers import containers_of, groups_for, refuse_uncontained
-from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.envs import declared_envs
 from rigwright.declaration.instances import (
     Making,
@@ -21,17 +19,20 @@ from rigwright.declaration.instances import (
     refuse_reserved,
 )
 from rigwright.declaration.instances import instance as instance_of
-from rigwright.declaration.origins import token_origin
 from rigwright.declaration.own_locks import refuse_own_locks
-from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig, needs_toolkit, urls
 from rigwright.gateway.offers import refuse_gateway
+from rigwright.model.answers import complaint
+from rigwright.model.catalog import Catalog
+from rigwright.model.containers import tables as containers
+from rigwright.model.entry import RigEntry
+from rigwright.model.monitoring.watched import Watched
+from rigwright.model.nvidia.tables import Tables, tables
+from rigwright.model.origins import token_origin
+from rigwright.model.rig import PATCHED_TOOLKIT, Rig, needs_toolkit, urls
 from rigwright.monitoring.refused import refuse_monitoring
-from rigwright.monitoring.watched import Watched
-from rigwright.nvidia.driver.tables import Tables, tables
 from rigwright.patches.patch import Patch, chosen
 from rigwright.problems import Invalid, Problem, counted, shown, unknown
 from rigwright.supply import bundle as bundles
-from rigwright.supply.answers import complaint
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.inputs import HUB
 from rigwright.supply.lock import Artefact, Lock

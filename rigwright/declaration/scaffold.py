@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rigwright import toml
-from rigwright.engines.evidence import Derived
-from rigwright.engines.keys import VariantKeys
-from rigwright.engines.purpose import Purpose
+from rigwright.model.engines.evidence import Derived
+from rigwright.model.engines.keys import VariantKeys
+from rigwright.model.engines.purpose import Purpose
 
 # Below this mirror of the inventory's hosts find what no hub publishes.
 MIRROR = "own"

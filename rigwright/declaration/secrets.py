@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rigwright import files
-from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
+from rigwright.model.keys import beside
+from rigwright.model.rig import Rig
 
 
 def exposed(rigs: Iterable[Rig]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rigwright.engines.kind import Kind
+    from rigwright.model.instance import Instance
 
 _registered: dict[str, Kind] = {}
 
@@ -33,3 +34,8 @@ def kinds() -> dict[str, Kind]:
                 kind = import_module(f"{__name__}.{folder.name}").KIND
                 _registered[kind.name] = kind
     return _registered
+
+
+def kind_of(instance: Instance) -> Kind:
+    """The kind of an instance's engine."""
+    return kinds()[instance.engine.kind]

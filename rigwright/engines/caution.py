@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from rigwright.engines import kind_of
+from rigwright.engines.rule import Placed
+
 if TYPE_CHECKING:
-    from rigwright.declaration.catalog import Card
-    from rigwright.declaration.rig import Instance, Rig
+    from rigwright.model.catalog import Card
+    from rigwright.model.rig import Instance, Rig
     from rigwright.patches.patch import Patch
-
-
-@dataclass(frozen=True)
-class Placed:
-    """An instance on the cards that it runs on."""
-
-    instance: Instance
-    cards: tuple[Card, ...]
-    patches: frozenset[str]
-    """Names of those that its engine, or its environment, carries."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One thing that goes wrong."""
-
-    said: Callable[[Placed], str]
-    """What is wrong with an instance, and what helps; empty where nothing is."""
-    source: str
-    """Where that is known from."""
-    refused: bool = False
-    """Whether it ends, or answers wrongly, for sure; else it is only said."""
 
 
 def placed(instance: Instance, cards: Iterable[Card], patches: Iterable[Patch]) -> Placed:
@@ -41,7 +21,7 @@ def placed(instance: Instance, cards: Iterable[Card], patches: Iterable[Patch]) 
 
 def judged(one: Placed, *, refused: bool) -> Iterator[str]:
     """What its kind's rules of one severity say, a line each."""
-    for rule in one.instance.kind.rules():
+    for rule in kind_of(one.instance).rules():
         if rule.refused == refused and (said := rule.said(one)):
             yield f"{said} ({rule.source})"
 

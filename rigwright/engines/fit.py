@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rigwright.engines.caution import Placed, Rule
+from rigwright.engines.rule import Placed, Rule
 from rigwright.supply.header import Cache
 
 GIB = 1 << 30

@@ -15,87 +15,27 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS
-from rigwright.engines.caution import Rule
 from rigwright.engines.container import Container
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.log import Begun, Cause
 from rigwright.engines.metrics import Names
 from rigwright.engines.request import MODELS, ONE_TOKEN, STREAMED, Request
+from rigwright.engines.rule import Rule
 from rigwright.engines.sandbox import Sandbox as Sandbox
+from rigwright.host.systemd import Expanded
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.installation import Installation, Installer
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.declaration.catalog import Catalog, Model
-    from rigwright.declaration.entry import Roots
-    from rigwright.declaration.models import Selection
-    from rigwright.declaration.rig import Instance, Part, Rig
-    from rigwright.engines.caution import Placed
     from rigwright.engines.fit import Memory
     from rigwright.engines.offline import Offline, Wanted
-    from rigwright.host.facts import HostFacts
-    from rigwright.nvidia.cuda.toolkit import Toolkit
-
-# In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
-# installation's digest is made of.
-MARKER = "build.json"
-# The SHA-256 of each of its files, by its path in the folder.
-FILES = "files.sha256"
-
-
-@dataclass(frozen=True)
-class Installation:
-    """What an engine of a rig is on one host: a folder below engines/ that the digest of all its inputs names."""
-
-    name: str
-    """The engine's, in the catalogue."""
-    version: str
-    digest: str
-    """First 12 hexadecimal digits of the SHA-256 of all inputs."""
-    artefacts: tuple[Artefact, ...]
-    """What of the lock it is made of."""
-    what: str
-    """What is done to get it, for people: "compile llama.cpp 0.3.36 for the CPU"."""
-    record: Mapping[str, object] = field(default_factory=dict)
-    """The `inputs` of its marker."""
-    toolkit: Toolkit | None = None
-    """The CUDA toolkit that it is made with, or needs; None without one."""
-    work_kib: int = 0
-    """Room that making it takes in the state's root, KiB; free again afterwards."""
-    installed_kib: int = 0
-    """Room that it takes in the software's root, KiB, where that is worth a look beforehand."""
-
-    @property
-    def folder(self) -> str:
-        """The folder's name below engines/."""
-        return f"{self.name}-{self.version}-{self.digest}"
-
-    @property
-    def fetched_bytes(self) -> int:
-        """What of it comes from outside the host, by the lock."""
-        return sum(artefact.size for artefact in self.artefacts)
-
-
-@dataclass(frozen=True)
-class Job:
-    """The job on a host that makes an installation."""
-
-    target: str
-    """The installation's folder."""
-    work: str
-    """A folder that nothing else uses."""
-    log: str
-    """The file that the job's output goes to."""
-    tools: str
-    """The folder of the host's Python tools; of what puts environments together where it is one."""
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Name -> text of what the role has to run on hosts."""
-
-
-class Expanded(str):
-    """A word of a command line in which systemd expands variables; all others reach the process as they are."""
-
-    __slots__ = ()
+    from rigwright.engines.rule import Placed
+    from rigwright.model.catalog import Catalog, Model
+    from rigwright.model.entry import Roots
+    from rigwright.model.facts import HostFacts
+    from rigwright.model.models import Selection
+    from rigwright.model.rig import Instance, Part, Rig
 
 
 # Where a unit finds its API key.
@@ -139,37 +79,6 @@ class Service:
     """What `command` starts; None where that is the engine itself."""
     after: tuple[str, ...] = ()
     """Units that are started before it, and whose end it waits for, however that comes."""
-
-
-class Installer(ABC):
-    """How one kind of installation comes to a host, and what proves that it is the declared one."""
-
-    packages: ClassVar[tuple[str, ...]] = ()
-    """The distribution's packages that installing or running it takes, on one release or another."""
-    program: ClassVar[str] = ""
-    """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
-    pieces: ClassVar[str] = "packages"
-    """What its artefacts are called, for people."""
-    by_installers: ClassVar[bool] = False
-    """Whether the host needs what puts environments together to install it."""
-
-    @abstractmethod
-    def script(self, rig: Rig, made: Installation, job: Job) -> str:
-        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
-
-        Root runs it. The fetcher has placed the artefacts below the models' root before. Programs from outside run by
-        the function `offline` alone (templates/engines/apart.sh.j2), and the script judges what they leave.
-        """
-
-    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
-        """A command that starts it and ends at once, and what its output holds where it is the declared one."""
-        return (), ""
-
-    def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
-        """A command that lists the machine code in an installation for cards, and the names, such as sm_86, that its
-        output holds where it is for exactly the cards that it is to run on; none where it has none.
-        """
-        return (), frozenset()
 
 
 class Kind(ABC):
@@ -234,16 +143,12 @@ class Kind(ABC):
         """
         return "", Names()
 
-    def env(self, engine: EngineKeys) -> str | None:
-        """The environment of the catalogue that it runs in; None where it is installed by itself."""
-        return None
-
     @abstractmethod
     def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
         """The files of a model that it reads, its own weights first.
 
         Raises:
-            rigwright.declaration.models.Missing: with every key that stands for nothing, a line each.
+            rigwright.model.models.Missing: with every key that stands for nothing, a line each.
         """
 
     def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> object:
@@ -317,9 +222,6 @@ class Kind(ABC):
 
 class InstallingKind(Kind, Installer):
     """A kind whose engines are installed by themselves."""
-
-    needs_toolkit: ClassVar[bool] = False
-    """Whether an engine for cards is made with a CUDA toolkit."""
 
     @abstractmethod
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:

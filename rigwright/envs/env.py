@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.rig import DeclaredEnv, Rig
-from rigwright.engines.kind import Installation
+from rigwright.host.systemd import unexpanded
+from rigwright.model.installation import Installation
+from rigwright.model.rig import DeclaredEnv, Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import Patch, becomes, named
 from rigwright.patches.shadow import shadows
 from rigwright.plugins.plugin import Plugin
 from rigwright.plugins.plugin import named as named_plugins
 from rigwright.render import render
-from rigwright.serving.systemd import unexpanded
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 # Raised when the steps change in a way that changes what they install.
 RECIPE = 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from rigwright.declaration.rig import Rig
-from rigwright.engines.kind import Installation
+from rigwright.model.installation import Installation
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 
 # As artefacts have it (`Artefact.package_path`), whoever tells of it.

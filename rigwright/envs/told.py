@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.rig import Rig
 from rigwright.envs.env import Environment, prefix
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant
+from rigwright.model.rig import Rig
 from rigwright.render import render
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,199}"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from rigwright.declaration.rig import Rig
+from rigwright.gateway.offers import offers_of
+from rigwright.model.rig import Rig
 
 VARIABLE = "RIGWRIGHT_API_KEY"
 """The variable of the environment from which programs of ours, and configurations, take the key."""
@@ -58,7 +59,7 @@ def ways(rig: Rig, place: str) -> Iterator[Way]:
         at = place if ip_address(one.address).is_unspecified else one.address
         at = next((host for host in one.names if not host.startswith(".")), at)
         base = f"{'https' if one.tls else 'http'}://{_bracketed(at)}:{one.port}/v1"
-        for offer in rig.offers:
+        for offer in offers_of(rig):
             if gateway and gateway.offers(one, offer.name):
                 yield Way(rig.name, offer.name, base, one.keys, listener=name)
     for instance in rig.instances:

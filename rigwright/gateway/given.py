@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.found_files import FoundFile
 from rigwright.gateway.key_version import ID, HostVersion, KeyVersion
 from rigwright.host import channel
 from rigwright.host.channel import matching, tolerant, word
+from rigwright.host.systemd import STARTED_FROM
+from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.serving.units import STARTED_FROM
 
 GATEWAY, ROUTER = "rigwright_gateway", "rigwright_router"
 """Their units, and their folders below /run."""

@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
 from rigwright.gateway import given, keyring
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.given import KEYS_RECORD, ROUTER_UNIT, TRIES, Found, keys_path, render_replaceable
 from rigwright.gateway.key_version import (
     HostVersion,
@@ -25,6 +22,9 @@ from rigwright.host import channel
 from rigwright.host import deploy_lock as deploy_lock_told
 from rigwright.host.channel import tolerant, word
 from rigwright.host.locks import LOCKS
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.keys import beside
+from rigwright.model.rig import Rig
 from rigwright.render import render
 
 REMEDY = (

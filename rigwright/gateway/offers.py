@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from rigwright.declaration.instance import Instance
-from rigwright.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.engines import kind_of
 from rigwright.gateway.fields import rule_names
-from rigwright.gateway.types import OPAQUE_ORIGIN
+from rigwright.model.gateway.entry import Gateway, ListenerEntry, ModelEntry
+from rigwright.model.gateway.types import OPAQUE_ORIGIN
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from rigwright.problems import unknown
 
 # Requests that an instance works on at once where its variant does not say it: vLLM's own default (`max_num_seqs` of
@@ -39,9 +41,14 @@ class Offer:
     @property
     def paths(self) -> tuple[str, ...]:
         """Those after `/v1/` that all of its instances have, and where caches are kept apart none that ignores that."""
-        first, *others = (one.kind.paths(one) for one in self.instances)
-        unsalted = {path for one in self.instances for path in one.kind.unsalted_paths if self.cache_isolation}
+        first, *others = (kind_of(one).paths(one) for one in self.instances)
+        unsalted = {path for one in self.instances for path in kind_of(one).unsalted_paths if self.cache_isolation}
         return tuple(path for path in first if path not in unsalted and all(path in other for other in others))
+
+
+def offers_of(rig: Rig) -> tuple[Offer, ...]:
+    """What a rig's gateway offers, by name; nothing without one."""
+    return offers(rig.gateway, rig.instances) if rig.gateway else ()
 
 
 def offers(gateway: Gateway, instances: Sequence[Instance]) -> tuple[Offer, ...]:
@@ -151,11 +158,11 @@ def _refuse_isolation(gateway: Gateway, instances: Sequence[Instance], refuse: C
             continue
         key = f"gateway.models.{name}.cache_isolation" if own else "gateway.cache_isolation"
         for instance in (found[one] for one in model.instances if one in found):
-            if not instance.kind.salts_prompts:
+            if not kind_of(instance).salts_prompts:
                 refuse(
                     key,
-                    f"{name} is served by {instance.kind.name}, whose prompt cache cannot be kept apart by key: set "
-                    'cache_isolation = "" for this model, or an instance for each client',
+                    f"{name} is served by {kind_of(instance).name}, whose prompt cache cannot be kept apart by key: "
+                    'set cache_isolation = "" for this model, or an instance for each client',
                 )
         if not gateway.keyed:
             refuse(key, "no listener needs keys, so all clients would share one cache: set keys = True for one")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rigwright.host.basics import ANY, Listener
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
+    from rigwright.model.rig import Rig
 
 PREFIX = "rigwright_reserved-"
 UNIT = re.compile(r"rigwright_reserved-[0-9a-f]{12}\.service")

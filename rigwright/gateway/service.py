@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from rigwright.gateway import conf, given, reservations
 from rigwright.gateway.fields import request_rules
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_SOCKETS, ROUTER_UNIT
+from rigwright.gateway.offers import offers_of
+from rigwright.host.systemd import LINKS, STARTED_FROM
+from rigwright.host.unit_states import UNIX, Holder, UnitState
 from rigwright.render import render
-from rigwright.serving.unit_states import UNIX, Holder, UnitState
-from rigwright.serving.units import LINKS, STARTED_FROM
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
-    from rigwright.gateway.entry import Gateway
+    from rigwright.model.gateway.entry import Gateway
+    from rigwright.model.rig import Rig
 
 # What holds a listener's port: PREFIX, the port, `.socket`.
 PREFIX = "rigwright_gateway-"
@@ -89,7 +90,7 @@ def settings(rig: Rig, gateway: Gateway, nginx: str) -> dict[str, object]:
                 "allow_fields": list(one.allow_fields),
                 "salted": one.cache_isolation == "key",
             }
-            for one in rig.offers
+            for one in offers_of(rig)
         },
         "aliases": dict(sorted(gateway.aliases.items())),
         "fields": [one.setting for one in request_rules()],
@@ -133,7 +134,7 @@ def door(rig: Rig, owned: str) -> Front:
             log=LOG,
             scrapers=rig.scrapers,
             sticky_headers=tuple(
-                sorted({one.sticky.removeprefix("header:") for one in rig.offers if ":" in one.sticky})
+                sorted({one.sticky.removeprefix("header:") for one in offers_of(rig) if ":" in one.sticky})
             ),
         ),
         owned,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from rigwright.declaration.rig import Rig
-from rigwright.gateway.entry import Gateway, ListenerEntry
+from rigwright.gateway.offers import offers_of
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.rig import Rig
 
 
 def sentences(rig: Rig) -> list[str]:
@@ -13,14 +14,14 @@ def sentences(rig: Rig) -> list[str]:
     gateway = rig.gateway
     if not gateway:
         return []
-    open_fields = [f"{one.name}: {', '.join(one.allow_fields)}" for one in rig.offers if one.allow_fields]
+    open_fields = [f"{one.name}: {', '.join(one.allow_fields)}" for one in offers_of(rig) if one.allow_fields]
     return [_listener(name, one, rig, gateway) for name, one in sorted(gateway.listeners.items())] + [
         f"request fields that can harm an engine are allowed for {one}" for one in open_fields
     ]
 
 
 def _listener(name: str, entry: ListenerEntry, rig: Rig, gateway: Gateway) -> str:
-    offered = [one.name for one in rig.offers if gateway.offers(entry, one.name)]
+    offered = [one.name for one in offers_of(rig) if gateway.offers(entry, one.name)]
     address = ip_address(entry.address)
     where = "only this host" if address.is_loopback else "everyone who reaches this host over the network"
     who = f"{where}, with a key" if entry.keys else f"{where}, without a key"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from rigwright.monitoring.entry import Server
+from rigwright.model.monitoring.entry import Server
 from rigwright.monitoring.rules import BOX_GONE, DEAD_MAN, DEPLOYING, HELD, RECORDED, alerts
 
 LOOPBACK = "127.0.0.1"

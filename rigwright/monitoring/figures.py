@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
+    from rigwright.model.rig import Rig
 
 DEPLOY_STARTED = "rigwright_deploy_started_seconds"
 CHECK_FINISHED = "rigwright_check_finished_seconds"

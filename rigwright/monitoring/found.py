@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rigwright.host import channel
 from rigwright.host.channel import Told, optional, tolerant, truth, word
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.model.monitoring.found import Found, State
 from rigwright.monitoring.figures import textfiles
 from rigwright.monitoring.service import KINDS, data, folder, secrets, services, unit_name
-from rigwright.serving.units import STARTED_FROM, UNITS
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
-
-
-@dataclass(frozen=True)
-class Found:
-    """A unit of these whose file is on a host (templates/monitoring/state.sh.j2)."""
-
-    active: str = "inactive"
-    enabled: str = "not-found"
-    started_from: str = ""
-    """SHA-256 of what the process was started from; empty where that is not known."""
-    replaced: bool = False
-    """Whether its program on disk is another one than the one that runs."""
-    reload_needed: bool = False
-
-    def runs(self, wanted: str) -> bool:
-        """Whether the process was started from this, and from this program."""
-        return self.active == "active" and self.started_from == wanted and not self.replaced
-
-    def settled(self, wanted: str) -> bool:
-        """Whether nothing is left to do, now and for the next boot."""
-        return self.runs(wanted) and self.enabled == "enabled" and not self.reload_needed
-
-
-@dataclass(frozen=True)
-class State:
-    """What of all this is on a host."""
-
-    units: Mapping[str, Found]
-    """Service -> its unit, of those that are there."""
-    secrets: frozenset[str] = frozenset()
-    """Paths of tokens and addresses of receivers."""
-
-    @property
-    def there(self) -> bool:
-        """Whether there is anything of it."""
-        return bool(self.secrets or self.units)
-
-    def coming_kib(self, rig: Rig) -> int:
-        """KiB that what is kept may come to, where it has not begun to."""
-        server = rig.monitoring.server if rig.monitoring else None
-        return server.size_gb * 1000**3 // 1024 if server and "prometheus" not in self.units else 0
-
-    def pending(self, rig: Rig) -> dict[str, str]:
-        """Service -> why there is something to do with it."""
-        wanted = {one.name: one for one in services(rig)}
-        known = secrets(rig)
-        found = {}
-        for name in KINDS:
-            now = self.units.get(name)
-            if name not in wanted:
-                if now:
-                    found[name] = "it is not declared any more; what it has kept goes, too"
-            elif why := _why(now, wanted[name].digest(known)):
-                found[name] = why
-        if extra := sorted(self.secrets - known.keys()):
-            found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
-        return found
+    from rigwright.model.rig import Rig
 
 
 def _why(now: Found | None, wanted: str) -> str:
@@ -87,7 +30,27 @@ def _why(now: Found | None, wanted: str) -> str:
     return "it would not start at the next boot" if now.enabled != "enabled" else "systemd has to read its unit"
 
 
-NOWHERE = State({})
+def coming_kib(state: State, rig: Rig) -> int:
+    """KiB that what is kept may come to, where it has not begun to."""
+    server = rig.monitoring.server if rig.monitoring else None
+    return server.size_gb * 1000**3 // 1024 if server and "prometheus" not in state.units else 0
+
+
+def pending(state: State, rig: Rig) -> dict[str, str]:
+    """Service -> why there is something to do with it."""
+    wanted = {one.name: one for one in services(rig)}
+    known = secrets(rig)
+    found = {}
+    for name in KINDS:
+        now = state.units.get(name)
+        if name not in wanted:
+            if now:
+                found[name] = "it is not declared any more; what it has kept goes, too"
+        elif why := _why(now, wanted[name].digest(known)):
+            found[name] = why
+    if extra := sorted(state.secrets - known.keys()):
+        found.setdefault("alertmanager", f"{extra[0]} is of no receiver any more")
+    return found
 
 
 def questions(rig: Rig) -> dict[str, object]:

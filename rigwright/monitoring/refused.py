@@ -6,16 +6,16 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
+from rigwright.model.monitoring.entry import scrapers
 from rigwright.monitoring.conf import LOOPBACK
-from rigwright.monitoring.entry import scrapers
 from rigwright.monitoring.secrets import OLDER, SINCE, held, read
 from rigwright.problems import Problem
 
 if TYPE_CHECKING:
-    from rigwright.declaration.entry import RigEntry
-    from rigwright.declaration.rig import Rig
     from rigwright.host.basics import Listener
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.entry import RigEntry
+    from rigwright.model.facts import HostFacts
+    from rigwright.model.rig import Rig
 
 
 def refuse_monitoring(entry: RigEntry, beside: Callable[[str], str], refuse: Callable[[str, str], None]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.addresses import HttpUrl
-from rigwright.declaration import keys
-from rigwright.monitoring.entry import Server
+from rigwright.model import keys
+from rigwright.model.monitoring.entry import Server
 
 # The Alertmanager that came to read an address from a file (its CHANGELOG.md, 0.26.0, "url_file" of webhooks).
 SINCE = "0.26.0"

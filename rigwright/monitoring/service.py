@@ -9,20 +9,21 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.instances import beside
+from rigwright.delivery.tools import Tools, requirements
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.model.keys import beside
+from rigwright.model.monitoring.entry import Monitoring, Server, scrapers
+from rigwright.model.monitoring.watched import endpoint
 from rigwright.monitoring import conf
 from rigwright.monitoring.conf import LOOPBACK
-from rigwright.monitoring.entry import Monitoring, Server, scrapers
 from rigwright.monitoring.figures import textfiles
 from rigwright.monitoring.secrets import SINCE, held, read
-from rigwright.monitoring.watched import endpoint, targets
+from rigwright.monitoring.watched import targets
 from rigwright.render import render
-from rigwright.serving.units import STARTED_FROM, UNITS
 from rigwright.supply.root_programs import GPU_EXPORTER
-from rigwright.supply.tools import Tools, requirements
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
+    from rigwright.model.rig import Rig
 
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/monitoring/host/gpu.py"
 # First line of units and files; another one than that of what a generation has.

@@ -7,59 +7,15 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from rigwright.addresses import Address, Port
-from rigwright.problems import Frozen, Invalid, Problem
-from rigwright.types import Name, Text
+from rigwright.engines import kind_of
+from rigwright.gateway.offers import offers_of
+from rigwright.model.monitoring.watched import Door, Served, Watched, endpoint
+from rigwright.problems import Invalid, Problem
 
 if TYPE_CHECKING:
-    from rigwright.declaration.rig import Rig
-
-
-class Door(Frozen):
-    """A listener of a gateway, as others reach it."""
-
-    address: Address
-    port: int = Field(ge=1, le=65535, strict=True)
-    tls: bool = Field(strict=True)
-
-    @property
-    def endpoint(self) -> str:
-        """`ADDRESS:PORT`."""
-        return endpoint(self.address, self.port)
-
-    @property
-    def scheme(self) -> str:
-        """What it speaks."""
-        return "https" if self.tls else "http"
-
-
-class Served(Frozen):
-    """An instance that a gateway offers."""
-
-    name: Name
-    variant: Text
-    model: Text
-    engine: Text
-
-
-class Watched(Frozen):
-    """A box that tells."""
-
-    name: Name
-    address: Address
-    node_port: Port
-    gpu_port: Port | None
-    """None where it has no cards."""
-    doors: tuple[Door, ...]
-    """Of its gateway; the first is asked for metrics."""
-    instances: tuple[Served, ...]
-
-
-def endpoint(address: str, port: int) -> str:
-    """`ADDRESS:PORT`, as in an address of the web."""
-    return f"[{address}]:{port}" if ip_address(address).version == 6 else f"{address}:{port}"
+    from rigwright.model.rig import Rig
 
 
 def watched(rig: Rig) -> Watched | None:
@@ -72,7 +28,7 @@ def watched(rig: Rig) -> Watched | None:
         at = rig.monitoring.address if ip_address(one.address).is_unspecified else one.address
         if not ip_address(at).is_loopback or at == rig.monitoring.address:
             doors.append(Door(address=at, port=one.port, tls=one.tls))
-    offered = {one.name: one for offer in rig.offers for one in offer.instances}
+    offered = {one.name: one for offer in offers_of(rig) for one in offer.instances}
     return Watched(
         name=rig.name,
         address=rig.monitoring.address,
@@ -80,7 +36,7 @@ def watched(rig: Rig) -> Watched | None:
         gpu_port=rig.monitoring.gpu_port if rig.cards else None,
         doors=tuple(sorted(doors, key=lambda door: door.tls)),
         instances=tuple(
-            Served(name=one.name, variant=one.variant_name, model=one.model_name, engine=one.kind.name)
+            Served(name=one.name, variant=one.variant_name, model=one.model_name, engine=kind_of(one).name)
             for _, one in sorted(offered.items())
         ),
     )

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.log import Cause, faults, matching_cause
 from rigwright.engines.metrics import Metrics, read
 from rigwright.engines.python_log_patterns import FORMS
 from rigwright.engines.request import ONE_TOKEN
 from rigwright.gateway.service import PROBE_TIMEOUT, ROUTER_RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards import smi
 from rigwright.serving.units import credential_path
 
@@ -148,7 +149,7 @@ def asked(rig: Rig | None) -> dict[str, object]:
 
 
 def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
-    path, names = instance.kind.steps(instance)
+    path, names = kind_of(instance).steps(instance)
     body = {"model": instance.model_name, **(ONE_TOKEN.body or {})}
     return {
         "name": instance.name,
@@ -161,7 +162,7 @@ def _ask(rig: Rig, instance: Instance) -> dict[str, object]:
         "names": sorted(names.all),
         "progress": sorted(names.progress),
         "busy": [name for name in (names.running, names.waiting) if name],
-        "patterns": [one.pattern for one in faults(instance.kind.causes) if is_lasting(one)],
+        "patterns": [one.pattern for one in faults(kind_of(instance).causes) if is_lasting(one)],
     }
 
 
@@ -169,7 +170,7 @@ def health(look: Look, instance: Instance) -> Health:
     """How one of a rig's instances is doing."""
     unit, engine = look.units.get(instance.unit), look.engines.get(instance.name)
     state, note = resting(unit) or (_engine(engine, look.out.get(instance.name, "")))
-    names = instance.kind.counts
+    names = kind_of(instance).counts
     now = read("\n".join(engine.after), names) if engine else Metrics()
     then = read("\n".join(engine.before), names) if engine else Metrics()
     rate = None
@@ -185,7 +186,7 @@ def health(look: Look, instance: Instance) -> Health:
         metrics=now,
         tokens_a_second=rate,
         errors=(
-            *errors(look.said.get(instance.name, ()), instance.kind.causes),
+            *errors(look.said.get(instance.name, ()), kind_of(instance).causes),
             *([PARTIAL] if instance.name in look.partial else ()),
         ),
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.gateway.offers import offers_of
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.keys import beside
+from rigwright.model.rig import Instance, Rig
 from rigwright.problems import unknown
 from rigwright.serving.listeners import LOOPBACK
 from rigwright.serving.units import credential_path
@@ -68,7 +69,7 @@ def at_gateway(rig: Rig, instance: Instance, listener: str | None = None, key_fi
         NoPlace: there is no gateway, no such listener, or no key where one is needed.
     """
     gateway = rig.gateway
-    offer = next((one for one in rig.offers if instance in one.instances), None)
+    offer = next((one for one in offers_of(rig) if instance in one.instances), None)
     if gateway is None or offer is None:
         raise NoPlace(f"instance {instance.name} is behind no gateway: leave --gateway out")
     open_ = {name: one for name, one in gateway.listeners.items() if not one.models or offer.name in one.models}

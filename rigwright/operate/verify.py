@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.abilities import Ability
 from rigwright.engines.metrics import Metrics
 from rigwright.engines.request import MODELS, Request
+from rigwright.model.rig import Instance
 from rigwright.operate import prompts
 from rigwright.operate.reply import Message, NoMessage, Reply, message
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import CACHES, WARM, Rig, slice_of
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import CACHES, WARM, Rig, slice_of
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import credential_path
 from rigwright.supply.root_programs import INSTALLERS
 

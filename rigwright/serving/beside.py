@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.caution import placed
 from rigwright.engines.fit import GIB, MIB
-from rigwright.engines.kind import Installation
 from rigwright.gateway.given import ROUTER_UNIT
 from rigwright.gateway.service import ADMIN, SILENCE
 from rigwright.host import channel
 from rigwright.host.channel import number
+from rigwright.model.installation import Installation
+from rigwright.model.rig import Instance, Rig
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.theirs import drain
@@ -76,11 +77,11 @@ def refusal(rig: Rig, instance: Instance, room: Room, *, renamed: bool) -> str:
     """
     if not rig.gateway:
         return "no gateway is there to move clients from one to the other"
-    if instance.kind.contained_by:
+    if kind_of(instance).contained_by:
         return "it runs in a container"
-    if renamed and instance.kind.judges_names:
+    if renamed and kind_of(instance).judges_names:
         return "the gateway gets other settings, and its engine refuses requests by another model's name"
-    if crowded := instance.kind.crowds(instance):
+    if crowded := kind_of(instance).crowds(instance):
         return crowded
     needed = _needed(rig, instance)
     if not needed:
@@ -108,7 +109,7 @@ def _lacking(what: str, needed: int, free: int) -> str:
 def _needed(rig: Rig, instance: Instance) -> list[int]:
     """Bytes that one more of it takes, of each of its cards, or of RAM; nothing where that is not known."""
     cards = [rig.cards[index] for index in instance.cards]
-    found = instance.kind.memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
+    found = kind_of(instance).memory(placed(instance, cards, rig.patches.get(instance.installed_as, ())))
     if found is None or found.cache is None:
         return []
     if not cards:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rigwright.declaration.rig import CACHES, WARM, Rig
 from rigwright.host import channel
 from rigwright.host.channel import said, unit, word
 from rigwright.host.deploy_lock import holder as holder_type
 from rigwright.host.locks import LOCKS
+from rigwright.model.rig import CACHES, WARM, Rig
 from rigwright.render import render
 from rigwright.serving.units import STOPPED
 

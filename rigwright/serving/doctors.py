@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.declaration.rig import COMPILED, Instance, Rig
-from rigwright.engines.kind import Installation, Service
+from rigwright.engines import kind_of
+from rigwright.engines.kind import Service
 from rigwright.envs.env import prefix
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.plugins import verdict
 from rigwright.plugins.keys import Doctor
 from rigwright.render import render
@@ -52,7 +54,7 @@ def examinations(rig: Rig, installations: Mapping[str, Installation]) -> list[Ex
 
 
 def _examination(rig: Rig, instance: Instance, made: Installation, doctor: Doctor) -> Examination:
-    service = instance.kind.service(rig, instance, made)
+    service = kind_of(instance).service(rig, instance, made)
     options = [*_options(rig, instance, made, service, doctor)]
     program = f"{prefix(rig.installed(made.folder))}/bin/{doctor.command}"
     runs = [

@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from rigwright.declaration.rig import SOCKETS, WARM, Rig
-from rigwright.engines.kind import Installation
+from rigwright.delivery.tools import Tools
 from rigwright.gateway.service import door
+from rigwright.host.systemd import LINKS, STARTED_FROM, UNITS
+from rigwright.host.unit_states import UnitState
+from rigwright.model.installation import Installation
+from rigwright.model.rig import SOCKETS, WARM, Rig
 from rigwright.render import render
 from rigwright.serving.listeners import Listener, listener
 from rigwright.serving.manifest import manifest
-from rigwright.serving.unit_states import UnitState
-from rigwright.serving.units import LINKS, OWNED, STARTED_FROM, UNITS, Unit, credential_path, unit
-from rigwright.supply.tools import Tools
+from rigwright.serving.units import OWNED, Unit, credential_path, unit
 
 # Beside the files that a generation's digest is made of: its digest and when it was written.
 META = "meta"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.declaration.rig import Rig
-from rigwright.serving.systemd import unexpanded
+from rigwright.host.systemd import unexpanded
+from rigwright.model.rig import Rig
 from rigwright.serving.units import Unit
 
 # What of a unit is about its own process: how it is started and ended, where it is counted, and what systemd takes away

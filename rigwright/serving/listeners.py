@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import SOCKETS, Instance, Rig
+from rigwright.host.unit_states import Holder, UnitState
+from rigwright.model.rig import SOCKETS, Instance, Rig
 from rigwright.render import render
-from rigwright.serving.unit_states import Holder, UnitState
 
 LOOPBACK = "127.0.0.1"
 # `localhost` is this first, where the host has it.

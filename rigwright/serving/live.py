@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from rigwright.declaration.rig import CACHES, WARM
-from rigwright.engines.kind import MARKER
 from rigwright.gateway import reservations
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.host import channel
@@ -26,12 +24,15 @@ from rigwright.host.channel import (
     unit,
     word,
 )
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.host.unit_states import UNIX, UnitState
+from rigwright.model.installation import MARKER
+from rigwright.model.rig import CACHES, WARM
 from rigwright.render import render
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, SETTLE, Generation
 from rigwright.serving.listeners import PREFIX
 from rigwright.serving.manifest import Read, read
-from rigwright.serving.unit_states import UNIX, UnitState
-from rigwright.serving.units import OWNED, STARTED_FROM, UNITS
+from rigwright.serving.units import OWNED
 from rigwright.supply.root_programs import INSTALLERS
 
 # The unit that an activation runs as.

@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from rigwright.addresses import Port
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.reservations import UNIT as RESERVED
+from rigwright.host.unit_states import Holder, UnitState
+from rigwright.model.rig import Rig
 from rigwright.serving.listeners import LOOPBACK, Listener, holder, names
-from rigwright.serving.unit_states import Holder, UnitState
 from rigwright.serving.units import Unit
 from rigwright.types import CardIndex, Name, VariantName
 

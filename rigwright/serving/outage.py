@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.model.rig import Instance, Rig
 
 
 def sentences(rig: Rig, instance: Instance, start_seconds: float | None, refused: str) -> Iterator[str]:

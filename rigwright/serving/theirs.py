@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.declaration.theirs import CONTAINER, Theirs, theirs_of
-from rigwright.gateway.entry import DRAIN
 from rigwright.host import channel
 from rigwright.host.channel import matching, number, one_of, optional, said, tolerant, truth, unit, word
-from rigwright.host.facts import HostFacts
+from rigwright.host.systemd import UNITS
+from rigwright.model.facts import HostFacts
+from rigwright.model.gateway.entry import DRAIN
+from rigwright.model.rig import Instance, Rig
+from rigwright.model.theirs import CONTAINER, Theirs, theirs_of
 from rigwright.render import render
-from rigwright.serving.units import OWNED, UNITS
+from rigwright.serving.units import OWNED
 
 # What systemd has of a unit file that `disable` keeps from starting at boot, or that nothing starts there.
 HELD = ("enabled", "enabled-runtime", "linked", "linked-runtime", "disabled", "static", "indirect", "alias")

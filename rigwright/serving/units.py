@@ -8,19 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from rigwright.declaration.rig import COMPILED, Instance, Rig
-from rigwright.engines.kind import Installation, Service
+from rigwright.engines import kind_of
+from rigwright.engines.kind import Service
+from rigwright.host.systemd import LINKS, command_line, environment_file
+from rigwright.host.unit_states import UnitState
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, Instance, Rig
 from rigwright.render import render
-from rigwright.serving.systemd import command_line, environment_file
-from rigwright.serving.unit_states import UnitState
 
-# Where the gateway finds what may be asked: NAME -> the socket of an instance that has answered.
-LINKS = "/run/rigwright/gateway"
 DIGEST_VARIABLE = "RW_DIGEST"
-UNITS = "/etc/systemd/system"
-# A file a unit, by root: SHA-256 of what its process was started from, then `DEVICE:INODE PATH` of each of its weights.
-# Gone with a reboot.
-STARTED_FROM = "/run/rigwright"
 # Below the configuration's folder: the one with a file for each instance that was stopped by hand. Its unit does not
 # start while that is there; a deploy takes it away.
 STOPPED = "stopped"
@@ -116,7 +112,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         installation: Its engine's, or the environment that it runs in.
         node: The NUMA node whose processors and memory it has; None where it has all.
     """
-    made = instance.kind.service(rig, instance, installation)
+    made = kind_of(instance).service(rig, instance, installation)
     user, privately = rig.user(instance), _given_privately(made)
     text = render(
         f"serving/{'container' if made.container else 'instance'}.service.j2",
@@ -159,7 +155,7 @@ def unit(rig: Rig, instance: Instance, installation: Installation, node: int | N
         weights="".join(f"{rig.weight_path(artefact)}\n" for artefact in instance.weights),
         programs=made.programs,
         cache=made.cache,
-        marks=instance.kind.marks,
+        marks=kind_of(instance).marks,
         privately=privately,
     )
 

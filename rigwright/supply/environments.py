@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as PythonRequirement
@@ -14,10 +13,8 @@ from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from rigwright.supply.artefact import Artefact
+from rigwright.supply.input_keys import InputKeys
 from rigwright.types import MatchSpec
-
-if TYPE_CHECKING:
-    from rigwright.supply.inputs import Input
 
 # Sources and mirrors of these names are something else: an inventory's mirrors of NVIDIA's archive of drivers have the
 # name of a channel.
@@ -26,7 +23,7 @@ _WHEELS = {"kind", "requirements", "python", "as_of", "for_other_cards", "patche
 _CONDA = {"kind", "requirements", "channels", "as_of"}
 
 
-def refuse(wanted: Input) -> None:
+def refuse(wanted: InputKeys) -> None:
     """Refuse an environment of wheels or of conda packages that says too much or too little.
 
     Raises:
@@ -50,7 +47,7 @@ def refuse(wanted: Input) -> None:
         raise ValueError("from distinct channels")
 
 
-def _refuse_keys(wanted: Input, text: str, allowed: set[str]) -> None:
+def _refuse_keys(wanted: InputKeys, text: str, allowed: set[str]) -> None:
     if not wanted.requirements or (wanted.model_fields_set - allowed):
         raise ValueError(f"{text}, nothing else")
 
@@ -70,12 +67,12 @@ def _spec(text: str) -> bool:
     return True
 
 
-def selection(wanted: Input) -> str:
+def selection(wanted: InputKeys) -> str:
     """Digest of what conda packages are chosen by: a lock that was made with others is not the answer to it."""
     return hashlib.sha256(json.dumps([wanted.requirements, wanted.channels]).encode()).hexdigest()[:12]
 
 
-def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
+def mismatch(wanted: InputKeys, rows: Sequence[Artefact]) -> str:
     """What the lock has other than an environment asks for: "" where they agree.
 
     Args:
@@ -95,7 +92,7 @@ def mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
     return f"is locked without {', '.join(missing)}" if missing else ""
 
 
-def _conda_mismatch(wanted: Input, rows: Sequence[Artefact]) -> str:
+def _conda_mismatch(wanted: InputKeys, rows: Sequence[Artefact]) -> str:
     if others := {channel_of(row) for row in rows} - set(wanted.channels):
         return f"is locked from channel {min(others)}, not {', '.join(wanted.channels)}"
     locked = {row.name: row.version for row in rows}

@@ -7,13 +7,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rigwright.problems import printable
 from rigwright.supply.artefact import MANIFEST, TEXT, Artefact
-
-if TYPE_CHECKING:
-    from rigwright.supply.inputs import Input
+from rigwright.supply.input_keys import InputKeys
 
 CONFIGURATION, LAYER = "config", "layer"
 # What Linux on x86_64 is called by image indexes (OCI image specification, image-index.md).
@@ -59,7 +56,7 @@ class Blob:
     """Bytes."""
 
 
-def refuse(wanted: Input) -> None:
+def refuse(wanted: InputKeys) -> None:
     """Refuse an input of kind `image` that says too much or too little.
 
     Raises:
@@ -131,7 +128,7 @@ def chosen(content: bytes, media_type: str) -> Blob | None:
     raise Unfit("has no image for Linux on x86_64")
 
 
-def rows(name: str, wanted: Input, content: bytes, media_type: str = "") -> list[Artefact]:
+def rows(name: str, wanted: InputKeys, content: bytes, media_type: str = "") -> list[Artefact]:
     """The rows of an image: its manifest, its configuration, and each layer once.
 
     Args:
@@ -205,7 +202,7 @@ def media_type(artefact: Artefact) -> str:
     return _type(_document(str(artefact.text).encode()), MANIFESTS[0])
 
 
-def mismatch(wanted: Input, found: Sequence[Artefact]) -> str:
+def mismatch(wanted: InputKeys, found: Sequence[Artefact]) -> str:
     """What the lock has other than an input of kind `image` asks for: "" where they agree."""
     for row in found:
         if row.kind != wanted.kind:

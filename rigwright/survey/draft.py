@@ -7,8 +7,8 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.host_key import parse
+from rigwright.model.catalog import Catalog
 from rigwright.survey.findings import CONTAINER, GpuProcess, SeenCard, Survey
 from rigwright.survey.suggest import INSTANCE, Answers, card_name, card_names, entry, free_port
 

@@ -9,14 +9,14 @@ from itertools import combinations
 
 from pydantic import TypeAdapter, ValidationError
 
-from rigwright.declaration.catalog import Catalog
 from rigwright.declaration.connection import KEYS
-from rigwright.declaration.entry import RigEntry
 from rigwright.declaration.resolve import parse
-from rigwright.declaration.rig import Rig
+from rigwright.model.answers import mismatch
+from rigwright.model.catalog import Catalog
+from rigwright.model.entry import RigEntry
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid
 from rigwright.serving.listeners import PREFIX
-from rigwright.supply.answers import mismatch
 from rigwright.supply.inputs import provisional
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, SeenCard, Survey

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rigwright.declaration.models import Missing
+from rigwright.model.models import Missing
 from rigwright.supply.artefact import CONFIG, TEXT, Artefact
 from rigwright.supply.header import Cache
 from rigwright.weights.attention import is_hybrid, of_config

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.locks import LOCKS
+from rigwright.host.systemd import UNITS
+from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.serving.units import UNITS
 from rigwright.supply.lock import Artefact
 
 # What hashes weights again. Not named as instances are, and with another first line: it is no part of what is served.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
 from rigwright.host.channel import Told, optional, tolerant, truth, word
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.model.entry import Share
+from rigwright.model.rig import Rig
+from rigwright.model.sharing import Found
 from rigwright.nginx import PROGRAM
 from rigwright.render import render
-from rigwright.serving.units import STARTED_FROM, UNITS
 
 UNIT = "rigwright_share.service"  # no instance's: those are rigwright-NAME
 RUNTIME = "rigwright_share"  # its folder below /run
@@ -28,32 +28,6 @@ WORKERS = 4
 # box fetches four and looks at progress: this is for fifty of them, and who is refused goes to the hub.
 EACH = 8
 TOGETHER = 256
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a host shares now (templates/sharing/state.sh.j2)."""
-
-    there: bool = False
-    """Whether the unit's file is."""
-    active: str = "inactive"
-    enabled: str = "not-found"
-    started_from: str = ""
-    """SHA-256 of unit and configuration as the process has read them; empty where that is not known."""
-    replaced: bool = False
-    """Whether nginx on disk is another one than the one that runs."""
-    reload_needed: bool = False
-
-    def runs(self, wanted: str) -> bool:
-        """Whether the process was started from these texts and this program."""
-        return self.active == "active" and self.started_from == wanted and not self.replaced
-
-    def settled(self, wanted: str) -> bool:
-        """Whether nothing is left to do, now and for the next boot."""
-        return self.runs(wanted) and self.there and self.enabled == "enabled" and not self.reload_needed
-
-
-NOTHING = Found()
 
 
 def endpoint(share: Share) -> str:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.kind import Service
 from rigwright.engines.metrics import Metrics
 from rigwright.engines.request import Request
+from rigwright.model.rig import Instance
 from rigwright.operate import prompts, stress
 from rigwright.operate.reply import NoMessage, Reply, message
 from rigwright.operate.stress import Probe, Probed, Turn
@@ -106,7 +107,7 @@ class Stressed:
             roles.client.Lost: the job is gone; what was yielded stays true.
         """
         self.calibrate()
-        able = self.instance.kind.abilities(self.instance)
+        able = kind_of(self.instance).abilities(self.instance)
         tools = "tools" in able
         room = min(self.context or 0, self.up_to or 1 << 60)
         rungs = stress.ladder(room)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.kind import Service
 from rigwright.engines.metrics import Metrics, read
 from rigwright.engines.request import ONE_TOKEN, Request
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import Instance
 from rigwright.operate import prompts
 from rigwright.operate.verify import CHECKS, PATCHES, SERVER, WARM, Check, Finding, Seen, judged
 from rigwright.serving.live import Served
-from rigwright.serving.unit_states import UnitState
 from roles.client import BUSY, Client
 
 ROOM = 512  # tokens of an instance's context that an answer does not get: its question takes them
@@ -28,7 +29,7 @@ def metrics(client: Client, instance: Instance, service: Service) -> Metrics | N
     if service.metrics is None:
         return None
     reply = client.ask(Request(service.metrics), SOON)
-    return read(reply.body, instance.kind.counts) if reply.status == 200 and not reply.error else None
+    return read(reply.body, kind_of(instance).counts) if reply.status == 200 and not reply.error else None
 
 
 def patched(found: Served, instance: Instance, wanted: UnitState, patches: tuple[str, ...]) -> Finding:
@@ -67,7 +68,7 @@ def verify(
     first = judged(SERVER, client.ask(SERVER.request, SERVER.limit, again=BUSY, model=False), seen)
     yield first
     yield patches
-    able = instance.kind.abilities(instance)
+    able = kind_of(instance).abilities(instance)
     why = f"not asked: {first.detail}" if first.verdict != "ok" else ""
     if not why:
         say("its first answer, which counts for nothing")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rigwright.declaration.instances import beside
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.host_keys import keys_file
 from rigwright.gateway.pairs import Wanted, sans
+from rigwright.model.keys import beside
+from rigwright.model.rig import Rig
 from roles.operations import gateway
 
 

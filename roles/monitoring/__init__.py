@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
+from rigwright.host.systemd import UNITS
+from rigwright.model.rig import Rig
 from rigwright.monitoring.figures import textfiles
 from rigwright.monitoring.service import KEEPING, data, exporter, folder, secrets, services, told_targets
-from rigwright.serving.units import UNITS
 from rigwright.supply.root_programs import GPU_EXPORTER
 from roles.operations.credentials import credentials
 from roles.operations.files import Text, directories, texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import folders, paths, record_path, settings
 from roles.operations.cards import retired, set_up
 from roles.operations.files import Text, directories, texts

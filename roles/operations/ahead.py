@@ -132,7 +132,7 @@ class Connector:
 
 def remember() -> None:
     """From now on, remember what the host of the running deploy answers."""
-    host.connector = cast(Any, Connector(host.connector))
+    host.connector = cast("Any", Connector(host.connector))
 
 
 def ask_ahead() -> None:

@@ -10,7 +10,7 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards import live
 from rigwright.nvidia.cards.files import POWER, SYSCTL, record_path
 from rigwright.nvidia.cards.live import Live, cards_record, digest, record, unset

@@ -14,7 +14,7 @@ from rigwright.containers.daemon import Options
 from rigwright.containers.found import IN_FORCE, REFRESH_PATH, REFRESH_UNIT, ContainerFacts, store
 from rigwright.containers.plan import ContainerPlan, unheld
 from rigwright.containers.started import ends, lives
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from roles.operations.files import Entries, Entry
 from roles.operations.working import Working, guarded

@@ -10,12 +10,12 @@ from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, operation
 
 from rigwright.debs import simulation
-from rigwright.debs.group import Group, differing
 from rigwright.debs.simulation import Simulation, objections
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.network import network
+from rigwright.model.debs.group import Group, differing
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import LocalFile, Packages
-from rigwright.supply.network import network
 from roles.operations.jobs import sent
 from roles.operations.working import Working, guarded
 

@@ -11,7 +11,8 @@ from pyinfra import host, logger
 from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.api.exceptions import FactProcessError
 
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.network import network
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.files import declared
 from rigwright.nvidia.driver import found as driver_facts
 from rigwright.nvidia.driver.files import COMPONENT, release, store
@@ -31,7 +32,6 @@ from rigwright.nvidia.packages.wanted import (
     whole,
 )
 from rigwright.render import render
-from rigwright.supply.network import network
 from roles.operations.reboots import needed, reboot
 from roles.operations.shell import Lost
 from roles.operations.working import Working

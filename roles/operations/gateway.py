@@ -10,13 +10,13 @@ from pathlib import Path
 from pyinfra import host, state
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.declaration.rig import Rig
 from rigwright.file_lock import LockHeld
 from rigwright.gateway import authority, given, keyring, pairs
 from rigwright.gateway.given import Found
 from rigwright.gateway.host_keys import Having, describe_refusal, having, having_script
 from rigwright.gateway.keyring import Keyring
 from rigwright.gateway.pairs import Pair, Wanted
+from rigwright.model.rig import Rig
 from rigwright.problems import Invalid, counted
 from roles.operations.ahead import Question
 from roles.operations.look import Look

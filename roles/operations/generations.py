@@ -16,10 +16,12 @@ from pyinfra.api import FactBase, FunctionCommand, QuoteString, StringCommand, o
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.facts.files import FileContents
 
-from rigwright.declaration.rig import Rig
+from rigwright.engines import kind_of
 from rigwright.engines.log import faults
 from rigwright.gateway.given import GATEWAY, ROUTER
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME, SILENCE
+from rigwright.host.systemd import LINKS, UNITS
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import smi
 from rigwright.nvidia.cards.holders import UNEXPLAINED_MIB
 from rigwright.render import render
@@ -30,7 +32,7 @@ from rigwright.serving.beside import UNITS as RUNTIME_UNITS
 from rigwright.serving.generation import ACTIVATING, META, PROVEN, Generation, mode
 from rigwright.serving.live import JOB, Kept, Served, state_script
 from rigwright.serving.theirs import Taking, drain
-from rigwright.serving.units import LINKS, STOPPED, UNITS
+from rigwright.serving.units import STOPPED
 from roles.operations.ahead import Question, Unanswered, forget
 from roles.operations.files import show_diff
 from roles.operations.jobs import run_job
@@ -209,7 +211,7 @@ def _reach(
         foreign=[name for name, target in sorted(found.links.items()) if not target],
         log_lines=LOG_LINES,
         read_lines=READ_LINES,
-        causes={one.unit: faults(one.kind.causes) for one in rig.instances},
+        causes={one.unit: faults(kind_of(one).causes) for one in rig.instances},
         proven=PROVEN,
         smi_timeout=smi.TIMEOUT,
         tolerance_mib=UNEXPLAINED_MIB,

@@ -13,9 +13,9 @@ import gevent
 from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from rigwright.declaration import keys
 from rigwright.host import channel
 from rigwright.host.channel import Told, file_name, number, optional, said, text, tolerant, truth, word
+from rigwright.model import keys
 from rigwright.supply.bundle import LocalFile
 from roles.operations.look import Look
 from roles.operations.shell import Lost, Shell

@@ -7,10 +7,10 @@ from collections.abc import Generator
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.monitoring.found import NOWHERE, Found, State
+from rigwright.model.rig import Rig
 from rigwright.monitoring import found as told
 from rigwright.monitoring import service
-from rigwright.monitoring.found import Found, State
 from rigwright.render import render
 from roles.operations.look import Look
 
@@ -20,7 +20,7 @@ TRIES = 100  # five a second: on a slow disk Prometheus reads what it has kept b
 class Watching(Look[State]):
     """The units, their processes, and what each was started from."""
 
-    default = staticmethod(lambda: told.NOWHERE)
+    default = staticmethod(lambda: NOWHERE)
 
     def command(self, rig: Rig) -> StringCommand:
         """templates/look/monitoring.sh.j2."""
@@ -38,7 +38,7 @@ def watching(rig: Rig) -> Generator[StringCommand, None, None]:
     + rig: the rig
     """
     found = host.get_fact(Watching, rig=rig)
-    pending, known = found.pending(rig), service.secrets(rig)
+    pending, known = told.pending(found, rig), service.secrets(rig)
     if not pending:
         host.noop("what watches is as declared")
         return

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from pyinfra.api import FunctionCommand, operation
 
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.network import network
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import Packages
-from rigwright.supply.network import network
 from roles.operations.jobs import job, sent
 
 

@@ -7,11 +7,11 @@ from collections.abc import Generator
 from pyinfra import host
 from pyinfra.api import QuoteString, StringCommand, operation
 
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Share
+from rigwright.model.rig import Rig
+from rigwright.model.sharing import Found
 from rigwright.render import render
 from rigwright.weights import sharing
-from rigwright.weights.sharing import Found
 from roles.operations.look import Look
 
 TRIES = 100  # five a second: nginx itself tries for three to get a port that was not free

@@ -10,7 +10,7 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.host import channel
 from rigwright.host.channel import optional, truth, word
-from rigwright.serving.units import UNITS
+from rigwright.host.systemd import UNITS
 from roles.operations.files import Entries, Entry, Text, differ, texts
 from roles.operations.look import Look
 

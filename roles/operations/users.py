@@ -10,7 +10,7 @@ from pyinfra.api import QuoteString, StringCommand, operation
 
 from rigwright.host import channel
 from rigwright.host.channel import optional
-from rigwright.host.facts import passwd
+from rigwright.plan.facts import passwd
 from roles.operations.look import Look
 
 NO_LOGIN = "/usr/sbin/nologin"

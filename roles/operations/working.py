@@ -8,7 +8,7 @@ from typing import Any
 
 from pyinfra import logger
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.supply.bundle import LocalFile
 from roles.operations.jobs import run_job
 from roles.operations.shell import Lost, Shell

@@ -12,10 +12,10 @@ from pathlib import Path
 from pyinfra import host, logger
 from pyinfra.api import FunctionCommand, StringCommand, operation
 
-from rigwright import trees
-from rigwright.declaration.rig import Rig
 from rigwright.host import channel
-from rigwright.host.desired import Desired
+from rigwright.model.rig import Rig
+from rigwright.plan import trees
+from rigwright.plan.desired import Desired
 from rigwright.weights.records import PACKAGE
 from rigwright.weights.records import programs as programs_folder
 from roles import fetching

@@ -6,11 +6,11 @@ import shlex
 
 from pyinfra.api import deploy
 
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.delivery.tools import Tools, hub_client
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from rigwright.supply.root_programs import HUB_CLIENT
-from rigwright.supply.tools import Tools, hub_client
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, rehash_units
 from roles import fetching
 from roles.operations.files import Text

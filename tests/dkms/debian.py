@@ -13,7 +13,7 @@ import pytest
 from lab.hosts import Host
 from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
-from rigwright.nvidia.driver.tables import SHIPPED
+from rigwright.model.nvidia.tables import SHIPPED
 
 
 @dataclass(frozen=True)

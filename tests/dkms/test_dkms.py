@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import world
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from lab.nvidia import world
 from tests.dkms import debian
 from tests.hosts.support import check, deploy
 

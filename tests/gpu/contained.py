@@ -17,8 +17,8 @@ from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.machine import CACHE, Unsupported
 from rigwright.engines.image import KIND
-from rigwright.host.facts import PACKAGES
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
+from rigwright.plan.facts import PACKAGES
 from tests.hosts.support import deploy, write_inventory
 
 # of Debian's releases the one whose podman reads what the container toolkit writes

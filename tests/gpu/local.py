@@ -13,10 +13,10 @@ from checks.survey.carry import COMMAND, answers, asked, program
 from checks.survey.section import Scene
 from checks.survey.sections import SECTIONS
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
 from rigwright.inventory import HostGroup, hosts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import bus_address
+from rigwright.plan.desired import Desired
 
 Desire = Callable[[list[str]], Desired]
 FIELDS = "--query-gpu=pci.bus_id,pci.device_id,compute_cap,memory.total,name"

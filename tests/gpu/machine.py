@@ -12,7 +12,7 @@ from pathlib import Path
 from lab import tiny_model
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.bundle import INDEX
 from rigwright.survey.findings import Survey
 from roles import survey

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cards import topology
+from rigwright.paths import ROOT
 from tests.gpu.machine import Machine, check_here
 
 FILES = ("driver", "modules", "packages", "cards")

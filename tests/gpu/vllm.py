@@ -19,7 +19,7 @@ from typing import Any
 from lab import conda, images, vllm_cpu, vllm_cpu_kept, vllm_model
 from lab.envs import OURS, PACKAGES, Env, declare, package_row, suits
 from lab.wheels import Wheel, keep
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, text
 from rigwright.toml import tomllib

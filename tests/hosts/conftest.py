@@ -25,7 +25,7 @@ from lab import kept
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
 from lab.nvidia.keys import Key
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.hosts import drivers, vllm_box
 from tests.hosts.containers_box import containers_box as containers_box

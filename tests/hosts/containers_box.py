@@ -12,7 +12,7 @@ import pytest
 from lab.labs import Lab
 from lab.nvidia import toolkit
 from lab.nvidia.keys import Key
-from rigwright.containers import tables
+from rigwright.model.containers import tables
 from tests.hosts import drivers
 from tests.hosts.drivers import OLD, Box
 

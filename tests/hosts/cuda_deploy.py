@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from rigwright.host.desired import desired
+from rigwright.plan.desired import desired
 from roles.base import base
 from roles.cuda_toolkit import cuda_toolkit
 from roles.probe import probe

@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+from lab import world
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab, all_labs
-from lab.nvidia import world
 from rigwright.gateway.keyring import FILE, Key, Keyring, dump
 from tests.hosts import drivers
 from tests.hosts.containers_box import ContainersBox

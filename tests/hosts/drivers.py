@@ -17,8 +17,8 @@ from lab.labs import Lab
 from lab.nvidia import archive, from_nvidia, kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
-from rigwright.inventory import ROOT
-from rigwright.nvidia.driver.tables import SHIPPED, tables
+from rigwright.model.nvidia.tables import SHIPPED, tables
+from rigwright.paths import ROOT
 from tests.hosts.support import command, deploy, plan, red, until
 
 KERNELS = {

@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from rigwright.host.desired import desired
+from rigwright.plan.desired import desired
 from roles.base import base
 from roles.engines import engines
 from roles.fetching import programs

@@ -12,7 +12,7 @@ from lab import conda
 from lab.envs import Env, Source, declare
 from lab.hosts import Host
 from lab.labs import Lab
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.hosts.support import write_inventory
 

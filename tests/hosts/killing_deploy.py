@@ -13,7 +13,7 @@ from pyinfra import state
 from pyinfra.api.state import BaseStateCallback, State
 
 from lab import cgroups
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 def end() -> None:

@@ -17,7 +17,7 @@ import pytest
 from lab.hosts import Host
 from lab.images import RELEASES
 from lab.labs import Lab
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 PORT = 8020

@@ -14,7 +14,7 @@ import pytest
 from cli.resolving.web import hash_file
 from lab import tiny_model
 from lab.hosts import Host
-from rigwright.host.preflight import DISK_RESERVE
+from rigwright.plan.preflight import DISK_RESERVE
 from tests.forgery import TRACE, forge, reindex, release
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import CHAT, command, cut_off, deploy, red, served, until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.bundling.packages import Archive, Transaction
+from cli.resolving.packages import Archive, Transaction
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.nvidia import toolkit

@@ -10,8 +10,8 @@ import pytest
 
 from lab.hosts import Host
 from lab.labs import Lab
-from rigwright.declaration.entry import Roots
 from rigwright.engines import apart
+from rigwright.model.entry import Roots
 from roles.trees import program
 from tests.hosts.conftest import Boot
 from tests.hosts.support import check, deploy, write_inventory

@@ -11,7 +11,7 @@ import pytest
 from lab.labs import Lab
 from lab.machine import STATE
 from lab.tiny_model import ANSWER
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts.conftest import FirstRun
 
 

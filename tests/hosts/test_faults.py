@@ -12,8 +12,8 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
-from rigwright.host.preflight import HOME
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
+from rigwright.plan.preflight import HOME
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import Mirror, folder
 from tests.hosts.support import (

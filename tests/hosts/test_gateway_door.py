@@ -17,7 +17,7 @@ import pytest
 from lab.hosts import Host
 from rigwright.gateway import conf
 from rigwright.gateway.fields import request_rules
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.system_calls import filter_lines
 from tests.hosts.conftest import Boot
 from tests.unit.request_bodies import passed_examples, refused_examples, refused_places

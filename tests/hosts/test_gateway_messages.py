@@ -16,7 +16,7 @@ from benchmarks import locked
 from lab.hosts import HostSpec
 from lab.labs import Lab
 from lab.tiny_model import ANSWER
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts.gateway_box import DEMO, LAN, TLS, Box, given, logged, newest, rigwright
 from tests.hosts.layers import FirstRun
 from tests.hosts.support import check, deploy

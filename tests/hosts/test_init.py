@@ -14,7 +14,7 @@ from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
 from rigwright.declaration.host_key import parse
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts.conftest import Boot
 from tests.hosts.support import plan, write_inventory
 from tests.locks import resealed

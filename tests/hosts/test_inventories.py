@@ -15,8 +15,9 @@ import requests
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.nvidia.keys import Key
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.gateway.entry import ListenerEntry
+from rigwright.engines import kind_of
+from rigwright.model.gateway.entry import ListenerEntry
+from rigwright.model.rig import Instance, Rig
 from tests.hosts.shipped.ground import RELEASE, Boxes, Ground, ground
 from tests.hosts.support import api_key, deploy, red_lines
 
@@ -78,7 +79,7 @@ def test_it_comes_up(boxes: Boxes, engine_layer: str, name: str) -> None:
 
 def comes_up(host: Host, rig: Rig) -> None:
     """Assert that a box serves all that it declares, through its gateway too, and that its cards are set so."""
-    assert [answer(host, one) for one in rig.instances] == [SAID[one.kind.name] for one in rig.instances]
+    assert [answer(host, one) for one in rig.instances] == [SAID[kind_of(one).name] for one in rig.instances]
     found = limits(host)
     assert found == [now if limit is None else limit for now, limit in zip(found, rig.power_limits, strict=True)]
     for listener in rig.gateway.listeners.values() if rig.gateway else ():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import world
 from lab.hosts import Host, HostSpec
 from lab.labs import Lab
-from lab.nvidia import world
 
 KERNELS = {
     "debian-12": ("6.1.0-40-amd64", "6.1.0-41-amd64"),

@@ -17,7 +17,7 @@ from bench.ladder import Loaded, Rung
 from bench.load import CHAT
 from lab.hosts import Host
 from rigwright.baseline import book
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts import vllm_box
 from tests.hosts.support import main_pid, served, until
 from tests.hosts.vllm_box import Ground

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.nvidia import world
+from lab import world
 from tests.hosts.drivers import Box
 from tests.hosts.nvidia_drifts import DECLARED, ONE, OTHER, ROUNDS, SOURCE, act, publish
 from tests.hosts.support import deploy

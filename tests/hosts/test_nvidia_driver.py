@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.nvidia import world
+from lab import world
 from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
 from tests.hosts.support import deploy, plan, until
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.nvidia import kernels, world
+from lab import world
+from lab.nvidia import kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.parts import REFUSES
-from rigwright.inventory import ROOT
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.nvidia.tables import tables
+from rigwright.paths import ROOT
 from tests.hosts.drivers import KERNELS, NEW, OLD, Box, one_release
 from tests.hosts.support import command, plan, until
 from tests.locks import resealed

@@ -1,6 +1,6 @@
 """The table of drivers on hosts: each way in which an archive brings one, and what becomes of a driver that is there.
 
-Hosts that run Ubuntu are stand-ins (lab.nvidia.ubuntu). What differs in a name alone is left to the plan's own tests.
+Hosts that run Ubuntu are stand-ins (lab.ubuntu). What differs in a name alone is left to the plan's own tests.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import ubuntu, world
 from lab.labs import Lab
-from lab.nvidia import archive, from_nvidia, from_ubuntu, kernels, ubuntu, world
+from lab.nvidia import archive, from_nvidia, from_ubuntu, kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.offered import Archives

@@ -17,7 +17,7 @@ import requests
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.tunnel import tunnel
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts import env_box, patch_box, vllm_box
 from tests.hosts.conftest import Boot
 from tests.hosts.env_box import Ground

@@ -9,7 +9,7 @@ import pytest
 
 from lab import envs
 from lab.envs import Env
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock, text
 from tests import plugins
 from tests.hosts import env_box

@@ -22,7 +22,7 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.servers import certificate
 from tests.hosts.support import deploy, plan, red, until, write_inventory

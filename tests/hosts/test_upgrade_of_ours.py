@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.labs import Lab
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts.conftest import Boot, FirstRun
 from tests.hosts.support import PYINFRA, deploy, main_pid, plan, red, served, until, write_inventory
 

@@ -2,7 +2,7 @@
 
 from pyinfra import host
 
-from rigwright.supply.tools import tools
+from rigwright.delivery.tools import tools
 from roles.base import base
 from roles.probe import probe
 from roles.rig import rig_of

@@ -1,4 +1,4 @@
-"""Hosts that stand in for Ubuntu (lab.nvidia.ubuntu), with the stand-ins for its archive and NVIDIA's."""
+"""Hosts that stand in for Ubuntu (lab.ubuntu), with the stand-ins for its archive and NVIDIA's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import ubuntu
 from lab.labs import Lab
-from lab.nvidia import archive, from_ubuntu, kernels, ubuntu
+from lab.nvidia import archive, from_ubuntu, kernels
 from lab.nvidia.deb import Deb
 from lab.nvidia.keys import Key
 from lab.nvidia.offered import Archives, nvidia_packages, ubuntu_packages
-from rigwright.inventory import ROOT
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.nvidia.tables import tables
+from rigwright.paths import ROOT
 from tests.hosts import drivers
 from tests.hosts.drivers import Box
 from tests.hosts.layers import alone

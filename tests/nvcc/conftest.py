@@ -16,12 +16,12 @@ import pytest
 
 from lab import wheels
 from lab.wheels import Wheel
-from rigwright.inventory import ROOT
-from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.delivery.tools import requirements
+from rigwright.model.nvidia.toolkit import Toolkit
 from rigwright.patches.patch import PROGRAM, load
+from rigwright.paths import ROOT
 from rigwright.render import render
 from rigwright.supply.lock import Artefact, Lock
-from rigwright.supply.tools import requirements
 from tests.nvcc.root import NVCC, PATCH, SITE, TOOLKIT, Root
 
 # nvcc 13.0 refuses a newer g++ than this, and Ubuntu 26.04 has this one

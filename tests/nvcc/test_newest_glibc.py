@@ -13,16 +13,16 @@ import pytest
 
 from cli.resolving import web
 from cli.resolving.index import Index, index_url
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture
 from rigwright.engines.llama_cpp.keys import Engine
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cuda.compilers import SPECIFIED_SINCE, numbers
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.nvcc.conftest import kept
 from tests.nvcc.root import NVCC, TOOLKIT, Root
 
-CATALOG = Catalog.load([ROOT / "catalog"])
+CATALOG = load_catalog([ROOT / "catalog"])
 CAPABILITIES = sorted({card.capability for card in CATALOG.cards.values()}, key=numbers)
 KERNEL = """
 __global__ void kernel(float *p, double *q) { *p = rsqrtf(*p) + rsqrt(*q); }

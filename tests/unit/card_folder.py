@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.files import power_program
 from rigwright.nvidia.cards.topology import Topology

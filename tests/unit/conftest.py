@@ -13,10 +13,9 @@ import pyinfra_cli  # noqa: F401
 import pytest
 from gevent import get_hub
 
-from cli.bundling import packages
-from cli.resolving import web
+from cli.resolving import packages, web
 from rigwright.engines.llama_cpp import LlamaCpp
-from rigwright.host import facts
+from rigwright.plan import facts
 from roles.weights.host import reach, rehash
 from roles.weights.host.load import Load
 from tests.unit import starting

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rigwright.containers import daemon, leaving
 from rigwright.containers import found as containers_found
-from rigwright.containers.entry import Containers
 from rigwright.containers.found import ContainerFacts
+from rigwright.delivery.network import network
+from rigwright.model.containers.entry import Containers
 from rigwright.render import render
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import LocalFile, Packages
-from rigwright.supply.network import network
 from tests.unit.samples import card, rig
 
 STATE = "/var/lib/rigwright"

@@ -6,12 +6,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from rigwright.containers.entry import Containers
 from rigwright.containers.found import ContainerFacts
 from rigwright.containers.plan import ContainerPlan, Refused, container_plan
-from rigwright.containers.tables import DOCKER, TOOLKIT, group_of
-from rigwright.debs.group import Group
-from rigwright.declaration.rig import Rig
+from rigwright.model.containers.entry import Containers
+from rigwright.model.containers.tables import DOCKER, TOOLKIT, group_of
+from rigwright.model.debs.group import Group
+from rigwright.model.rig import Rig
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import artefact, card
 from tests.unit.samples import rig as plain

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.nvidia.driver.found import MODPROBE, DriverFacts, parse, script
 from tests.unit import programs
 from tests.unit.samples import rig

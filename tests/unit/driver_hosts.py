@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rigwright.declaration.catalog import Card, Catalog
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
+from rigwright.declaration.catalog import load_catalog
+from rigwright.model.catalog import Card
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, Refused, driver_plan
 from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import artefact, rig
 
-CARDS = Catalog.load([ROOT / "catalog"]).cards
+CARDS = load_catalog([ROOT / "catalog"]).cards
 C2080, C22G, C3090, C5090 = (CARDS[f"rtx-{name}"] for name in ("2080-ti", "2080-ti-22g", "3090", "5090"))
 PASCAL = "10de:1b06"
 LOCKED = {"12": "580.178.04-1", "13": "595.71.05-1"}

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from tests.unit import programs
 from tests.unit.samples import rig
 from tests.unit.scripts import driver, stand_in

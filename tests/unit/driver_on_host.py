@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.packages.wanted import Wanted
 from roles.operations import drivers, shell, working

@@ -12,7 +12,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.nvidia.driver.tables import SHIPPED
+from rigwright.model.nvidia.tables import SHIPPED
 from rigwright.supply.lock import Lock
 from tests.unit import debs, programs
 from tests.unit.file_server import FileServer, whole
@@ -157,7 +157,7 @@ class DriverWorld:
             "catalog/driver/driver.toml", text.replace("https://developer.download.nvidia.com", base or "https://h")
         )
         # what is read once is kept
-        from rigwright.nvidia.driver.tables import tables
+        from rigwright.model.nvidia.tables import tables
 
         tables.cache_clear()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs.env import Environment, environment
-from rigwright.envs.keys import EnvKeys
+from rigwright.model.envs.keys import EnvKeys
+from rigwright.model.rig import DeclaredEnv, Rig
 from rigwright.supply.lock import Artefact
 from tests.unit.samples import artefact, facts, rig, wheel
 

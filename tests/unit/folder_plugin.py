@@ -11,8 +11,8 @@ from typing import Any
 from checks import backend, nvidia
 from checks.survey import take
 from rigwright import inventory
-from rigwright.host import facts
 from rigwright.nvidia.driver import record
+from rigwright.plan import facts
 from tests.unit.nvidia_host import DRIVER_FACTS, FACTS, MANAGED, RECORD, RIG, STATE, NvidiaHost
 from tests.unit.samples import rig
 

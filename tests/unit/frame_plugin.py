@@ -15,7 +15,7 @@ from checks import backend
 from checks.survey import take
 from checks.survey.taken import Survey
 from rigwright import inventory
-from rigwright.host import facts as host_facts
+from rigwright.plan import facts as host_facts
 from roles import root
 from tests.unit.samples import facts, instance, rig
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from checks.looking import Box
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
 from rigwright.gateway import given
 from rigwright.gateway.given import CREDENTIALS_RECORD, GATEWAY, KEYS_RECORD, ROUTER, Found
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from roles import root
 from tests.unit import programs, samples
 from tests.unit.scripts import stand_in

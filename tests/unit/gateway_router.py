@@ -20,7 +20,7 @@ from threading import Event, Thread
 from typing import Any
 
 from rigwright.gateway.fields import request_rules
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 ROUTER = ROOT / "roles/gateway/host/router"
 PYTHON = "/usr/bin/python3"

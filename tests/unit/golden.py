@@ -31,10 +31,10 @@ from checks.results import STATUS
 from cli import main as command
 from cli import plan as plan_verb
 from rigwright.containers import files as container_files
-from rigwright.host.desired import Desired
-from rigwright.inventory import ROOT
 from rigwright.monitoring.service import services
 from rigwright.nvidia.driver import files as driver_files
+from rigwright.paths import ROOT
+from rigwright.plan.desired import Desired
 from rigwright.weights import sharing
 from tests.unit.golden_hosts import FOLDER, INVENTORIES, EmptyHost, rigs
 from tests.unit.samples import NOW

@@ -20,7 +20,7 @@ from checks.survey import take
 from checks.survey.sections import SECTIONS
 from checks.survey.taken import Survey
 from rigwright import inventory
-from rigwright.host import facts as host_facts
+from rigwright.plan import facts as host_facts
 from tests.unit.golden_hosts import LOOKS, EmptyHost, rigs
 
 ((NAME, RIG),) = rigs("everything", Path(os.environ["FOLDER"])).items()

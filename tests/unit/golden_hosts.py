@@ -13,10 +13,11 @@ from unittest.mock import patch
 
 from lab import labs
 from rigwright.containers.found import ContainerFacts
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.given import Found as GatewaySecrets
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.holders import Holders
+from rigwright.paths import ROOT
 from rigwright.serving.live import Served
 from rigwright.supply.lock import Artefact, text
 from tests.unit import shipped

@@ -7,11 +7,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from rigwright.host.systemd import STARTED_FROM, UNITS
 from rigwright.serving import live as served
 from rigwright.serving.activation import Goal, goal_of
 from rigwright.serving.generation import META, PROVEN, Generation
 from rigwright.serving.live import Served, state_script
-from rigwright.serving.units import STARTED_FROM, UNITS
 from roles.operations.generations import packed
 from tests.unit import programs
 from tests.unit.scripts import stand_in

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lab.oci import File, Image, image
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.image import install
 from rigwright.engines.image.install import Unpacked
 from rigwright.engines.image.keys import Engine, Variant
+from rigwright.model.rig import Instance, Rig
 from rigwright.patches.patch import Patch
 from rigwright.supply import images
 from rigwright.supply.inputs import Input

@@ -12,7 +12,7 @@ from checks.survey.loader import Loader
 from checks.survey.packages import Files, Kept, KeptFile, Packages, Pin
 from checks.survey.rights import Rights
 from checks.survey.settings import Row, Settings
-from rigwright.declaration.rig import POWER_UNIT
+from rigwright.model.rig import POWER_UNIT
 from rigwright.nvidia.cards.files import POWER, power_digest, program_folder
 from rigwright.nvidia.driver.files import PERSISTENCED
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT

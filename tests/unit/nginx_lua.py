@@ -9,7 +9,7 @@ from typing import Any
 
 import lupa.luajit21
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 # `ngx` as far as the decisions use it: headers answer to any case, a shared dictionary counts.
 _STAND_IN = """

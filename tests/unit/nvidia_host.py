@@ -17,9 +17,9 @@ from checks.survey.kernel import KERNEL as KERNELS
 from checks.survey.section import Scene
 from checks.survey.settings import SETTINGS
 from checks.survey.taken import Survey
-from rigwright.declaration.catalog import Card
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
+from rigwright.model.catalog import Card
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings_of
 from rigwright.nvidia.driver.state import Dkms, Kernel, State

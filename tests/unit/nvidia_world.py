@@ -16,7 +16,7 @@ from checks import test_nvidia_cards as c
 from checks import test_nvidia_modules as m
 from checks import test_nvidia_packages as p
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver import record as nvidia_record
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.driver.state import State

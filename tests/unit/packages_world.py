@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.containers import tables
+from rigwright.model.containers import tables
 from rigwright.supply.lock import Lock
 from tests.unit import debs
 from tests.unit.driver_world import Signer

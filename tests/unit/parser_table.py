@@ -14,8 +14,8 @@ from checks.packets.rules import Ruleset
 from checks.survey.host import apt, cards, common, containers, dpkg, firewall, health, kernel, manager, packages
 from checks.survey.host import sshd as login
 from checks.survey.host import weights as weight_files
-from cli import apt as controller_apt
-from cli.bundling.packages import parse_addresses, places
+from cli.resolving import apt as controller_apt
+from cli.resolving.packages import parse_addresses, places
 from cli.resolving.web import Unavailable
 from rigwright.debs import simulation
 from rigwright.nvidia.cards import reports, smi

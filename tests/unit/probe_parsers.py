@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.containers import found as container_facts
-from rigwright.host import facts as host_facts
 from rigwright.nvidia.driver import found as driver_facts
+from rigwright.plan import facts as host_facts
 from rigwright.render import render
 from rigwright.serving import live, use
 from tests.unit import programs

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from rigwright.baseline import book
 from rigwright.containers import daemon
-from rigwright.declaration import host_key, registries
+from rigwright.declaration import host_key
 from rigwright.engines import kinds, metrics
 from rigwright.engines.llama_cpp import flags
 from rigwright.engines.vllm import snapshot
 from rigwright.host import deploy_lock
+from rigwright.model import registries
 from rigwright.nvidia.cards import reports, smi
 from rigwright.nvidia.driver import openpgp, record
 from rigwright.nvidia.modules import options
@@ -133,7 +134,7 @@ READERS: dict[str, Reader] = {
         (js({"log-driver": "journald", "features": {"a": True}, "cdi-spec-dirs": ["/etc/cdi"]}),),
     ),
     "rigwright/declaration/host_key.py": Reader(text(host_key.parse), (b"ssh-ed25519 " + SSH,)),
-    "rigwright/declaration/registries.py": Reader(of_file(_login), (base64.b64encode(b"user:password") + b"\n",)),
+    "rigwright/model/registries.py": Reader(of_file(_login), (base64.b64encode(b"user:password") + b"\n",)),
     "rigwright/engines/kind.py": Reader(
         text(lambda said: [kind.answered(said) for kind in kinds().values()]),
         (js({"usage": {"completion_tokens": 1}}),),

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from rigwright.containers.tables import tables as container_tables
-from rigwright.declaration.catalog import Card
-from rigwright.declaration.entry import Driver, Roots
-from rigwright.declaration.rig import Instance, Part, Rig
-from rigwright.engines.kind import Installation
 from rigwright.engines.llama_cpp.build import Build
 from rigwright.engines.llama_cpp.flags import file_name, read
 from rigwright.engines.llama_cpp.keys import Engine, Variant
-from rigwright.host.facts import HostFacts
-from rigwright.inventory import ROOT, HostGroup, hosts
-from rigwright.nvidia.driver.tables import tables
+from rigwright.inventory import HostGroup, hosts
+from rigwright.model.catalog import Card
+from rigwright.model.containers.tables import tables as container_tables
+from rigwright.model.entry import Driver, Roots
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
+from rigwright.model.nvidia.tables import tables
+from rigwright.model.rig import Instance, Part, Rig
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.locks import resealed
 from tests.unit.sample_texts import CATALOG, COMMIT, LOCK

@@ -11,45 +11,46 @@ from types import MappingProxyType
 from rigwright import nginx
 from rigwright.containers import leaving
 from rigwright.containers.found import ContainerFacts
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
-from rigwright.declaration.theirs import Theirs
+from rigwright.delivery import tools as tools_made
+from rigwright.delivery.network import Network, network
+from rigwright.delivery.tools import Tools
 from rigwright.engines.image.install import patching
-from rigwright.engines.kind import Job
+from rigwright.engines.installer import step
 from rigwright.engines.llama_cpp.build import Build, build, compiling
 from rigwright.engines.log import faults
 from rigwright.engines.vllm.log_patterns import CAUSES
-from rigwright.envs.installer import step
 from rigwright.envs.told import installed_script
 from rigwright.gateway import given, host_keys
 from rigwright.gateway.given import GATEWAY_UNIT
 from rigwright.gateway.key_version import version_for
 from rigwright.gateway.service import ADMIN, ROUTER_RUNTIME, RUNTIME
 from rigwright.host.locks import DEPLOY_LOCK, LOCKS
+from rigwright.host.systemd import STARTED_FROM, UNITS
+from rigwright.host.unit_states import UnitState
+from rigwright.model.entry import Driver
+from rigwright.model.installation import Job
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import CACHES, COMPILED, CONTAINERS, WARM, Rig
+from rigwright.model.theirs import Theirs
 from rigwright.monitoring import found as watching
 from rigwright.monitoring.figures import DEPLOY_STARTED
 from rigwright.nvidia.cards import holders, live, topology
-from rigwright.nvidia.cuda.toolkit import Toolkit
 from rigwright.nvidia.driver import found
 from rigwright.nvidia.driver.files import COMPONENT, release
 from rigwright.nvidia.driver.found import MODPROBE, SOURCE
 from rigwright.patches.patch import PROGRAM, Patch
 from rigwright.render import render
-from rigwright.serving import by_hand, theirs
+from rigwright.serving import by_hand, stored, theirs
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import Beside, leave_script, room_script
 from rigwright.serving.generation import ACTIVATING, PROVEN, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import state_script
 from rigwright.serving.theirs import Container, Found, Taking
-from rigwright.serving.unit_states import UnitState
-from rigwright.serving.units import STARTED_FROM, STOPPED, UNITS
-from rigwright.supply import tools as tools_made
+from rigwright.serving.units import STOPPED
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import Bundle, Packages, Row
-from rigwright.supply.network import Network, network
-from rigwright.supply.tools import Tools
-from rigwright.weights import sharing, stored
+from rigwright.weights import sharing
 from rigwright.weights.records import REHASH_STAMP, REHASH_UNITS, recorded, records_folder, verified_test
 from roles.engines import script as build_script
 from roles.fetching import fetch_script

@@ -7,9 +7,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from rigwright.declaration.instance import Instance, Part
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.vllm.keys import Engine, Variant
+from rigwright.model.instance import Instance, Part
 from tests.unit.samples import artefact, instance
 
 ABLE: dict[str, Any] = {

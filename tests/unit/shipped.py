@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT, load
+from rigwright.declaration.catalog import load_catalog
+from rigwright.inventory import load
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from rigwright.supply import images
 from rigwright.supply.lock import Artefact, text
 from tests.unit import image_samples
@@ -47,7 +48,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
 @cache
 def locked() -> tuple[Artefact, ...]:
     """What `rigwright lock` would write of the shipped catalogue's weights, images and of the environments' Python."""
-    inputs = Catalog.load([ROOT / "catalog"]).inputs
+    inputs = load_catalog([ROOT / "catalog"]).inputs
     found = [conda(group=PYTHON, selection=inputs[PYTHON].selection, sources=["conda-forge:linux-64/python.conda"])]
     made = {name: rows(WHOLE, json.loads(json.dumps(config))) for name, config in CHECKPOINTS.items()}
     made |= {name: [row(path) for path in paths] for name, paths in FILES.items()}

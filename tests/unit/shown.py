@@ -32,11 +32,12 @@ from cli.tables import paragraph
 from cli.variants import variants
 from rigwright.advisories.audit import audit
 from rigwright.host.deploy_lock import Holder
-from rigwright.host.desired import desired
-from rigwright.host.plan import plan
-from rigwright.inventory import ROOT, hosts, load
+from rigwright.inventory import hosts, load
 from rigwright.patches import apply
 from rigwright.patches import patch as patches
+from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
+from rigwright.plan.plan import plan
 from rigwright.plugins.verdict import verdict
 from rigwright.serving.live import Kept, Served
 from tests.shown import PAGES, stale

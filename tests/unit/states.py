@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.engines.kind import Installation
-from rigwright.host.desired import Desired
-from rigwright.host.facts import HostFacts
+from rigwright.host.unit_states import UnitState
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.plan.desired import Desired
 from rigwright.serving.generation import Generation, generation
 from rigwright.serving.live import Kept, Process, Served
-from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import instance, plan, rig
 from tests.unit.scripts import TOOLS
 

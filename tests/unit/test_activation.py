@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.activation import Activation, activation, goal, goal_of, only_loading
 from rigwright.serving.generation import SETTLE, Generation
 from rigwright.serving.listeners import names
 from rigwright.serving.live import Kept, Served
-from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 

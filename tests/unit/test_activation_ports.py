@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.activation import Activation, activation, goal_of
 from rigwright.serving.generation import Generation
 from rigwright.serving.listeners import holder, names
 from rigwright.serving.live import Process, Served
-from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import instance
 from tests.unit.states import CHAT, CODE, CONFIG, converged, kept, process, two, wanted
 from tests.unit.test_activation import NOBODY_KNOWS, way

@@ -20,8 +20,9 @@ from rigwright.advisories.osv import EXPORT_FROM, AdvisoryExport, AffectedPackag
 from rigwright.advisories.predicates import AccessPath, PredicateScene, access_paths, evaluate
 from rigwright.advisories.rendering import render_scene
 from rigwright.advisories.versions import Event, VersionRange
-from rigwright.declaration.rig import Part
-from rigwright.inventory import ROOT
+from rigwright.engines import kind_of
+from rigwright.model.rig import Part
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.unit import shipped
 from tests.unit.checkpoints import QWEN3, QWEN3_6, WHOLE, rows
@@ -194,7 +195,7 @@ def test_a_refused_field_is_what_the_gateways_table_says(
 
 
 def test_a_path_is_open_where_the_gateway_passes_it_on(scene: PredicateScene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(scene.rig.instances[0].kind), "paths", lambda self, instance: ("rerank",))
+    monkeypatch.setattr(type(kind_of(scene.rig.instances[0])), "paths", lambda self, instance: ("rerank",))
     assert says(replace(scene), {"gateway_closes_path": "/v1/rerank"}) is False
 
 

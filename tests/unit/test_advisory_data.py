@@ -19,7 +19,7 @@ from rigwright.advisories.osv import UnreadableExport, parse_record, read_export
 from rigwright.advisories.predicates import PREDICATES
 from rigwright.advisories.tracker import read_tracker
 from rigwright.advisories.versions import is_affected
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from tests.unit.examples import some_of
 

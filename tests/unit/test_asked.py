@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from checks import looking
 from cli import main
 from cli.asked import Runs
-from cli.declared import LIMIT
+from cli.completing import LIMIT
 from tests.unit.samples import Box, entry
 
 TWO = {f"box{number}": entry(cards=[], ssh_hostname=f"192.0.2.{number}", instances={}) for number in (1, 2)}

@@ -17,9 +17,9 @@ from checks.survey.taken import Survey
 from rigwright.baseline import book
 from rigwright.baseline.book import Page
 from rigwright.baseline.run import Fingerprint, Run, Series
-from rigwright.declaration.rig import Instance, Rig
-from rigwright.host.desired import Desired, desired
+from rigwright.model.rig import Instance, Rig
 from rigwright.nvidia.cards.smi import FIELDS
+from rigwright.plan.desired import Desired, desired
 from tests.unit.samples import facts, instance, rig
 
 

@@ -18,7 +18,7 @@ from benchmarks import litellm, locked
 from benchmarks.fronted import LITELLM, PACED, PLAIN, PORT, REAL, SOCKET, TLS
 from benchmarks.fronts import Crowd, Large, Report, Row, parse
 from benchmarks.streams import MESSAGE, Asked, Place, body
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.weights_world import until
 
 

@@ -18,11 +18,12 @@ from bench.offline import command, parse, properties
 from checks.looking import Box
 from cli import clients, main
 from cli.clients import Interrupt
-from rigwright.declaration.rig import COMPILED
-from rigwright.engines.kind import Installation
+from rigwright.engines import kind_of
 from rigwright.engines.offline import Wanted
 from rigwright.engines.vllm.offline import PROGRAM
 from rigwright.engines.vllm.offline_program import SAID, known
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED
 from rigwright.serving.listeners import listener
 from rigwright.serving.units import OWNED, unit
 from roles.root import Failed
@@ -62,7 +63,7 @@ def test_the_bench_has_all_of_the_instances_unit_but_what_is_of_serving() -> Non
 
 
 def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
-    made = CHAT.kind.offline(RIG, CHAT, MADE, WANTED)
+    made = kind_of(CHAT).offline(RIG, CHAT, MADE, WANTED)
     assert made is not None
     assert made.command[1:4] == ("-I", "-", "throughput")
     for word in ("--max-model-len=4096", "--random-input-len=64", "--random-output-len=16", "--num-prompts=20"):
@@ -70,7 +71,7 @@ def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
     assert f"--model={RIG.roots.models}/{CHAT.parts[0].files[0].weight_folder}" in made.command
     # where it listens and by which key is no matter of a bench's
     assert not [word for word in made.command if word.startswith("--uds") or "credentials" in word.lower()]
-    made = CHAT.kind.offline(RIG, CHAT, MADE, Wanted("latency", 8, 64, 16, 5))
+    made = kind_of(CHAT).offline(RIG, CHAT, MADE, Wanted("latency", 8, 64, 16, 5))
     assert made is not None
     assert {"--batch-size=8", "--num-iters=5", "--num-iters-warmup=3"} <= set(made.command)
     said = command(UNIT.text, made)
@@ -80,7 +81,7 @@ def test_it_is_told_what_is_served_and_what_is_wanted() -> None:
 
 def test_engines_without_such_a_bench_have_none() -> None:
     one = samples.instance()
-    assert one.kind.offline(samples.rig(one), one, samples.installation(), WANTED) is None
+    assert kind_of(one).offline(samples.rig(one), one, samples.installation(), WANTED) is None
 
 
 def test_a_bench_knows_fewer_options_than_a_server() -> None:
@@ -273,7 +274,7 @@ def test_an_installation_without_a_bench_is_said(measuring: Measuring, monkeypat
     def none(*_: object) -> Installation | None:
         return None
 
-    monkeypatch.setattr(type(CHAT.kind), "offline", none)
+    monkeypatch.setattr(type(kind_of(CHAT)), "offline", none)
     done = measuring("throughput", "--stop")
     assert done.exit_code == 1
     assert "chat: there is no offline bench of vllm for it" in done.output

@@ -15,10 +15,11 @@ from bench.figures import Load, Machine, Report, Request, Row, parse, percentile
 from bench.interval import Interval, interval
 from cli import main
 from cli.bench_serving import _port, _rows, _sure
-from rigwright.declaration.rig import COMPILED
+from rigwright.engines import kind_of
 from rigwright.engines.kind import Sandbox, Service
 from rigwright.engines.llama_cpp.command import command
 from rigwright.host.locks import DEPLOY_LOCK
+from rigwright.model.rig import COMPILED
 from rigwright.serving.units import credential_path
 from tests.unit.samples import installation, instance, rig
 
@@ -39,7 +40,7 @@ def test_a_command_that_would_take_the_units_socket_is_not_started(monkeypatch: 
     one = instance()
     found = Deployed(rig(one), one, ENGINE)
     made = Service((found.program, f"--listen=unix:{one.socket}"), {}, Sandbox(0, 0))
-    monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
+    monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     with pytest.raises(NotMeasured, match=f"the command line of {one.name} has no word {one.socket}"):
         start_bare(found)
 
@@ -62,7 +63,7 @@ def test_a_socket_may_be_an_options_value(monkeypatch: pytest.MonkeyPatch) -> No
     one = instance()
     found = Deployed(rig(one), one, ENGINE)
     made = Service((found.program, f"--uds={one.socket}"), {}, Sandbox(0, 0))
-    monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
+    monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     assert found.bare == [found.program, f"--uds={BARE_SOCKET}"]
 
 
@@ -71,7 +72,7 @@ def test_what_the_bare_process_compiles_stays_the_units(monkeypatch: pytest.Monk
     found = Deployed(rig(one), one, ENGINE)
     cache = found.rig.cache(one)
     made = Service((found.program, one.socket), {}, Sandbox(0, 0), cache=f"{cache}/some")
-    monkeypatch.setattr(type(one.kind), "service", lambda *_: made)
+    monkeypatch.setattr(type(kind_of(one)), "service", lambda *_: made)
     words = shlex.split(start_bare(found))
     assert f"--property=ExecStopPost=/bin/chown -Rh --reference={cache} {cache}" in words
     # its environment leads there, as in the unit: elsewhere it would compile anew, and leave that behind

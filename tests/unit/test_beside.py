@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Instance, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.fit import GIB, MIB
 from rigwright.engines.vllm import Vllm
-from rigwright.gateway.entry import Gateway
+from rigwright.host.unit_states import UnitState
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.rig import Instance, Rig
 from rigwright.serving import beside as deciding
 from rigwright.serving.activation import Activation
 from rigwright.serving.beside import MORE, Beside, Room, beside, refusal, room_script
-from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import unit
 from rigwright.supply.header import Cache, Header
 from tests.unit.host_folder import HostFolder
@@ -85,15 +86,15 @@ def test_without_a_gateway_nobody_moves_clients() -> None:
 
 def test_an_engine_that_judges_names_is_not_asked_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Vllm.judges_names
-    monkeypatch.setattr(type(made().kind), "judges_names", True)
+    monkeypatch.setattr(type(kind_of(made())), "judges_names", True)
     assert refusal(box(made()), made(), Room(2 * ONE), renamed=False) == ""
     assert "another model's name" in refusal(box(made()), made(), Room(2 * ONE), renamed=True)
 
 
 def test_an_engine_with_a_share_of_a_card_takes_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(0)
-    memory = one.kind.memory
-    monkeypatch.setattr(type(one.kind), "memory", lambda self, placed: replace(memory(placed), share=0.5))  # type: ignore[type-var]
+    memory = kind_of(one).memory
+    monkeypatch.setattr(type(kind_of(one)), "memory", lambda self, placed: replace(memory(placed), share=0.5))  # type: ignore[type-var]
     half = card("8.6").vram_mib * MIB // 2
     assert refusal(box(one), one, Room(0, {0: (half, half)}), renamed=False) == ""
     assert refusal(box(one), one, Room(0, {0: (half - 1, 9 * half)}), renamed=False)

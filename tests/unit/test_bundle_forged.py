@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.supply.bundle import AGAIN, INDEX, LocalFile
 from rigwright.supply.lock import Artefact
 from tests import forgery

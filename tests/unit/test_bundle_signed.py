@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.bundling import packages as bundling
+from cli.resolving import packages as bundling
 from rigwright.supply.archives import Suite
 from rigwright.supply.bundle import Bundle, Row
 from tests import forgery

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cli import VERBS, main
 from cli.calling import VARIABLE, called, spelt
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.samples import Box, entry
 from tests.unit.terminal import on_terminal
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab import cards
-from rigwright.host.facts import parse
+from rigwright.plan.facts import parse
 from rigwright.render import render
 from tests.unit import programs
 from tests.unit.samples import probed

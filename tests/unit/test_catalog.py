@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import build, cuda_architecture
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, OWN_OPTIONS
-from rigwright.inventory import ROOT
+from rigwright.model.catalog import Catalog
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, card, engine, entry, facts, instance, rig
@@ -18,7 +19,7 @@ from tests.unit.samples import Box, card, engine, entry, facts, instance, rig
 
 def load(folder: Path, text: str) -> Catalog:
     (folder / "a.toml").write_text(text)
-    return Catalog.load([folder])
+    return load_catalog([folder])
 
 
 def refusal(folder: Path, text: str) -> str:
@@ -161,14 +162,14 @@ def test_a_later_folders_entry_replaces_a_whole_one_of_the_same_name(tmp_path: P
     (second / "a.toml").write_text(
         '[variants."llamacpp/two"]\nengine = "plain"\nmodel = "small"\ncontext = 1\n[models.more]\nfile = "more"\n'
     )
-    catalog = Catalog.load([first, second])
+    catalog = load_catalog([first, second])
     assert catalog.variants["llamacpp/two"].flags == {}
     assert sorted(catalog.models) == ["more", "small"]
-    assert Catalog.load([second, first]).variants["llamacpp/two"].context == 8192
+    assert load_catalog([second, first]).variants["llamacpp/two"].context == 8192
 
 
 def test_what_we_ship_is_whole() -> None:
-    catalog = Catalog.load([ROOT / "catalog"])
+    catalog = load_catalog([ROOT / "catalog"])
     assert {variant.engine for variant in catalog.variants.values()} <= set(catalog.engines)
     assert {variant.model for variant in catalog.variants.values()} <= set(catalog.models)
 
@@ -295,7 +296,7 @@ def test_a_variant_is_of_the_kind_of_the_engine_that_is_on_top(tmp_path: Path) -
     (first / "a.toml").write_text(CATALOG)
     (second / "b.toml").write_text('[engines.plain]\nkind = "llama"\n')
     with pytest.raises(Invalid) as caught:
-        Catalog.load([first, second])
+        load_catalog([first, second])
     assert (
         str(caught.value)
         == f"{second / 'b.toml'}: engines.plain.kind: 'llama' is refused; did you mean \"llama.cpp\"?; "

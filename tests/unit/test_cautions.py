@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Card
-from rigwright.declaration.instance import Instance, Part
-from rigwright.engines.caution import Placed, judged
+from rigwright.engines.caution import judged
 from rigwright.engines.llama_cpp.keys import Variant as LlamaVariant
+from rigwright.engines.rule import Placed
 from rigwright.engines.vllm.keys import Engine as VllmEngine
 from rigwright.engines.vllm.keys import Variant as VllmVariant
+from rigwright.model.catalog import Card
+from rigwright.model.instance import Instance, Part
 from rigwright.supply.artefact import Artefact
 from rigwright.supply.header import Cache, Header
 from tests.unit import image_samples

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from rigwright.host import channel
 from rigwright.host.channel import END, number, octal, optional, read, said, tolerant, truth, word
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit import programs
 from tests.unit.telling import encoded
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.models import Missing
+from rigwright.model.models import Missing
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from rigwright.weights.checkpoint import checkpoint

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.nvidia_host import NvidiaHost
 
 NVIDIA = ("nvidia_driver", "nvidia_modules", "nvidia_packages", "nvidia_cards")

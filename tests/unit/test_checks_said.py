@@ -11,7 +11,7 @@ import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
 from checks import Drift, catalogue, conftest, expect
-from rigwright.supply.tools import installed, installed_script
+from rigwright.delivery.tools import installed, installed_script
 from tests.unit import programs
 from tests.unit.scripts import stand_in
 

@@ -22,7 +22,7 @@ from checks.survey.host.main import MARK, WAITING
 from checks.survey.section import Scene, Section
 from checks.survey.sections import EARLY
 from checks.survey.taken import Survey
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.samples import instance, rig
 
 

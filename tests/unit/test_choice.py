@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.choice import ANY, Asked, choices
-from rigwright.engines.purpose import NEEDS, Need, Workload
-from rigwright.inventory import ROOT
+from rigwright.model.engines.purpose import NEEDS, Need, Workload
+from rigwright.paths import ROOT
 from tests.unit.samples import Box
 
-CATALOG = Catalog.load([ROOT / "catalog"])
+CATALOG = load_catalog([ROOT / "catalog"])
 Cards = tuple[frozenset[str], ...]
 
 

@@ -24,7 +24,7 @@ from cli import main
 from rigwright.advisories import osv
 from rigwright.advisories.assessment import STATES
 from rigwright.advisories.audit import bundled_files
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from roles import root
 from tests.unit import shipped
 from tests.unit.bundle_world import BundleWorld

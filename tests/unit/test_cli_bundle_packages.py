@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.bundling import packages
+from cli.resolving import packages
 from rigwright.supply.bundle import INDEX, Packages
 from tests.unit.bundle_world import DEBS, FILES, AptArchive, BundleWorld, signing
 

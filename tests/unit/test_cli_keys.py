@@ -17,7 +17,7 @@ from cli import keys_there
 from rigwright.gateway import keyring
 from rigwright.gateway.given import ROUTER, ROUTER_UNIT
 from rigwright.host.locks import DEPLOY_LOCK
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.gateway_host import GatewayHost
 from tests.unit.keys_world import LONG, Verb, controller, gateway_hosts
 

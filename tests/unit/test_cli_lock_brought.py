@@ -59,5 +59,5 @@ def test_the_same_of_a_source(tmp_path: Path, path: str, line: str) -> None:
     new = {"path": path, "after": sha256("x"), "file": "new.txt"}
     patch = made(tmp_path, of="llama.cpp", files={"new.txt": "x"}, diff=None, targets=[new])
     one = Patched("engine", (patch,), {"llama-cpp": "1.0"}, (row,), "vendor/llama.cpp")
-    found = Patching(cast(Resolver, SimpleNamespace(from_dir=tmp_path))).refusals([one])
+    found = Patching(cast("Resolver", SimpleNamespace(from_dir=tmp_path))).refusals([one])
     assert [line in str(problem) for problem in found] == [True for _ in line[:1]]

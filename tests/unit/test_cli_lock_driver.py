@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.bundling import packages
-from cli.resolving import archives
+from cli.resolving import archives, packages
 from cli.resolving.web import Unavailable
 from rigwright.nvidia.driver import openpgp
 from tests.unit.bundle_world import AptArchive

@@ -14,7 +14,7 @@ import pytest
 from cli.resolving import checkpoints
 from lab.hub import Hub
 from lab.hub.faults import Status, Xet
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit import tls
 from tests.unit.ggufs import gguf
 from tests.unit.hub_world import CONFIG, FILES, GGUF, NAME, TOKEN, HubWorld, hub_world

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.resolving import web
-from rigwright.containers.tables import tables
+from rigwright.model.containers.tables import tables
 from tests.unit.conftest import NO_INDEX
 from tests.unit.driver_world import Signer
 from tests.unit.file_server import FileServer

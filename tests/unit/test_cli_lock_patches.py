@@ -216,7 +216,7 @@ def archive(path: Path, **files: str | None) -> Artefact:
 def test_a_source_is_looked_into_below_its_subtree(tmp_path: Path, files: Any, subtree: str, line: str) -> None:
     row = archive(tmp_path / "llama-1.0.tar.gz", **files)
     one = Patched("engine", (made(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), subtree)
-    found = Patching(cast(Resolver, SimpleNamespace(from_dir=tmp_path))).refusals([one])
+    found = Patching(cast("Resolver", SimpleNamespace(from_dir=tmp_path))).refusals([one])
     assert [line in str(problem) for problem in found] == [True for _ in line[:1]]
 
 
@@ -227,7 +227,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, row: 
     monkeypatch.setattr(web, "PAUSES", ())
     row = row.model_copy(update={"sources": ("index:llama",)})
     one = Patched("engine", (made(tmp_path, of="llama.cpp"),), {"llama-cpp": "1.0"}, (row,), "vendor/llama.cpp")
-    return " ".join(str(problem) for problem in Patching(cast(Resolver, resolver)).refusals([one]))
+    return " ".join(str(problem) for problem in Patching(cast("Resolver", resolver)).refusals([one]))
 
 
 def test_an_address_is_not_said_for_it_can_hold_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

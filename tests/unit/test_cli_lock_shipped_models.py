@@ -17,6 +17,7 @@ from lab.hub import Hub
 from rigwright import inventory
 from rigwright.declaration.instances import Making
 from rigwright.inventory import load, making
+from rigwright.paths import ROOT
 from rigwright.supply.lock import WRITTEN, Lock
 from tests.locks import lock_text
 from tests.unit.conda_channel import Channel
@@ -79,7 +80,7 @@ class Shipped:
     def __init__(self, root: Path, folder: Path, hub: Hub) -> None:
         self.root, self.folder, self.hub = root, folder, hub
         for noun in ("catalog", "locks"):
-            shutil.copytree(inventory.ROOT / noun, root / noun)
+            shutil.copytree(ROOT / noun, root / noun)
         (root / "catalog" / "more.toml").write_text(MODELS)
         folder.mkdir()
         self.rig("one")

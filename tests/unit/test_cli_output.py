@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.ssh_server import Sshd, sshd
 from tests.unit.terminal import on_terminal
 

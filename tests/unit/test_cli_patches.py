@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import text
 from tests.unit.env_samples import conda
 from tests.unit.patch_samples import AFTER, sha256, write

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from checks.looking import Box
 from cli import plan as verb
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import desired
-from rigwright.host.plan import Plan
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import DriverFacts
+from rigwright.plan.desired import desired
+from rigwright.plan.plan import Plan
 from rigwright.serving.live import Served
 from rigwright.serving.use import Use
 from rigwright.supply.expected import spoken

@@ -16,7 +16,7 @@ from cli import hosts, main, removal, running
 from rigwright.host.ledger import packages
 from rigwright.render import render
 from rigwright.serving.live import Served
-from rigwright.weights.stored import Stored, StoredModel
+from rigwright.serving.stored import Stored, StoredModel
 from tests.unit.samples import Box as Folder
 from tests.unit.samples import rig
 from tests.unit.scripts import stand_in

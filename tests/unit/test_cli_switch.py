@@ -18,11 +18,11 @@ from cli.ending import Failed, Unreached
 from cli.hosts import Wanted
 from cli.judged import Judged
 from rigwright.declaration.edit import Switch, switched
-from rigwright.engines.caution import Rule
 from rigwright.engines.llama_cpp import LlamaCpp
+from rigwright.engines.rule import Rule
 from rigwright.gateway.given import Found
-from rigwright.host.facts import HostFacts
 from rigwright.inventory import load
+from rigwright.model.facts import HostFacts
 from rigwright.operate.verify import Finding
 from rigwright.serving.beside import Room
 from rigwright.serving.live import Kept, Process, Served

@@ -13,8 +13,8 @@ from cli import main
 from cli.ending import Failed
 from cli.hosts import Wanted
 from cli.judged import Judged
-from rigwright.declaration.theirs import Theirs
 from rigwright.host.basics import Listener
+from rigwright.model.theirs import Theirs
 from rigwright.serving import theirs
 from rigwright.serving.theirs import Found
 from tests.unit.samples import Box

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import CLIENTS, VARIABLE, Way, ways
-from rigwright.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.rig import Rig
 from tests.unit.samples import Box, chat, entry, instance, rig
 
 KEY = "a-key-of-a-client"

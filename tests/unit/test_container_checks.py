@@ -14,10 +14,10 @@ import pytest
 from checks import test_container_toolkit, test_containers, test_docker
 from checks.survey.taken import Survey
 from rigwright.containers import daemon
-from rigwright.containers.files import program, settings, source_path
-from rigwright.containers.found import SPEC
-from rigwright.debs.group import Group
-from rigwright.declaration.rig import Rig
+from rigwright.containers.files import program, settings
+from rigwright.containers.found import SPEC, source_path
+from rigwright.model.debs.group import Group
+from rigwright.model.rig import Rig
 from tests.unit.checking import red_of
 from tests.unit.containing import FOUR, IN_DEBIAN, host, planned, rig, toolkit
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.containers.tables import TOOLKIT
 from rigwright.inventory import load, making
+from rigwright.model.containers.tables import TOOLKIT
 from tests.unit.containing import FOUR
 from tests.unit.sample_texts import LOCK
 from tests.unit.samples import Box, entry

@@ -14,9 +14,9 @@ from rigwright.containers import daemon
 from rigwright.containers.files import settings
 from rigwright.containers.plan import lacking, unheld
 from rigwright.containers.told import pending
-from rigwright.debs.group import Group
 from rigwright.debs.sources import SourceFile
-from rigwright.declaration.rig import Rig
+from rigwright.model.debs.group import Group
+from rigwright.model.rig import Rig
 from rigwright.supply.bundle import Bundle, Row
 from tests.unit.containing import FIVE, FOUR, IN_DEBIAN, OWN_DOCKER, docker, host, planned, reasons, rig, toolkit
 

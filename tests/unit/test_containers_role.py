@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rigwright.containers.found import REFRESH_PATH, REFRESH_UNIT, ContainerFacts
-from rigwright.debs.group import Group
-from rigwright.declaration.entry import Roots
+from rigwright.model.debs.group import Group
+from rigwright.model.entry import Roots
 from rigwright.supply.bundle import LocalFile, Packages
 from roles.operations import containers, debs, shell, working
 from roles.operations.containers import _hold, _refresh, _take, _undisturbed

@@ -20,17 +20,18 @@ from checks.survey.trees import Tree
 from checks.test_cuda_toolkit import test_compiler as check_compiler
 from cli import main
 from cli.resolving.patching import of_rigs
-from rigwright.declaration.rig import PATCHED_TOOLKIT, Rig
 from rigwright.engines.llama_cpp.build import Build, build
-from rigwright.host.desired import desired
-from rigwright.host.facts import HostFacts
-from rigwright.host.plan import plan
-from rigwright.host.preflight import refusals
-from rigwright.inventory import ROOT
+from rigwright.model.facts import HostFacts
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import PATCHED_TOOLKIT, Rig
 from rigwright.nvidia.cuda.compilers import glibc_refusals
-from rigwright.nvidia.cuda.toolkit import COMPILER, Toolkit, toolkit
+from rigwright.nvidia.cuda.toolkit import COMPILER, toolkit
 from rigwright.patches.keys import PatchKeys, Target
 from rigwright.patches.patch import Patch, load
+from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
+from rigwright.plan.plan import plan
+from rigwright.plan.preflight import refusals
 from rigwright.serving.activation import surplus
 from rigwright.serving.generation import generation
 from rigwright.serving.live import Served

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.debs.group import differing
 from rigwright.debs.simulation import Simulation, objections, parse, read
 from rigwright.debs.sources import SourceFile
-from rigwright.debs.versions import numbers, upstream
+from rigwright.delivery.network import network
+from rigwright.model.debs.group import differing
+from rigwright.model.debs.versions import numbers, upstream
 from rigwright.render import render
-from rigwright.supply.network import network
 from tests.unit import programs
 from tests.unit.apt_lines import simulated
 from tests.unit.containing import FOUR, KEY, docker, toolkit

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from rigwright.debs.simulation import Simulation, read
+from rigwright.delivery.network import network
 from rigwright.render import render
 from rigwright.supply.bundle import LocalFile, Packages
-from rigwright.supply.network import network
 from tests import forgery
 from tests.unit import debs, programs
 from tests.unit.bundle_world import AptArchive, BundleWorld

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.stages import STAGES
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
+from rigwright.plan.stages import STAGES
 from tests.unit.samples import Box
 
 GOOD = '"ssh_hostname": "127.0.0.1", "ssh_port": PORT, "ssh_user": "nobody", "ssh_connect_retries": 0'

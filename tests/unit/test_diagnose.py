@@ -14,11 +14,11 @@ import pytest
 
 from rigwright.engines import kinds
 from rigwright.engines.metrics import Metrics
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.xids import FATAL_XIDS
 from rigwright.operate.diagnose import KERNEL, diagnosed, names, of_kernel, of_log, xids
 from rigwright.operate.evidence import Diagnosis, Evidence, RedCheck
 from rigwright.operate.health import CardUse, Health
+from rigwright.paths import ROOT
 
 
 def command(verb: str, *words: str) -> str:

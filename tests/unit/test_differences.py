@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.systemd import command_line
 from rigwright.render import render
 from rigwright.serving.differences import LISTED, changes, down, parse
-from rigwright.serving.systemd import command_line
 from rigwright.serving.units import Unit
 from tests.unit.samples import instance, rig
 from tests.unit.states import wanted

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from roles.weights.host import direct, records
 from tests.unit import programs
 from tests.unit.shelf import Shelf, fresh

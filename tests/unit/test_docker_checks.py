@@ -19,7 +19,7 @@ from checks import test_docker
 from checks.survey.firewall import Firewall
 from checks.survey.host import containers, docker, manager
 from checks.survey.taken import Survey
-from rigwright.declaration.entry import Share
+from rigwright.model.entry import Share
 from tests.unit.checking import red_of
 from tests.unit.containing import rig
 from tests.unit.test_container_checks import told

@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rigwright import toml
-from rigwright.declaration.catalog import Catalog, CatalogFile
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.catalog import CatalogFile, load_catalog
 from rigwright.host.basics import Listener
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.model.catalog import Catalog
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.draft import catalogue_lines, inventory_text
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard, SeenUnit, Survey
@@ -37,7 +39,7 @@ def loaded(place: Box, text: str) -> tuple[dict[str, Any], Rig]:
 
 
 def test_where_the_memory_would_decide_and_is_unknown_the_doubt_is_said() -> None:
-    shipped = Catalog.load([ROOT / "catalog"])
+    shipped = load_catalog([ROOT / "catalog"])
     text = inventory_text(replace(BARE, cards=(TURING,)), ANSWERS, shipped)
     assert "its memory is unknown without a driver: it may be rtx-2080-ti-22g" in " ".join(text.split()).replace(
         "# ", ""
@@ -110,7 +112,7 @@ def test_a_card_that_the_catalogue_lacks_comes_with_the_lines_to_add(
     read = toml.parse(tmp_path / "cards.toml", CatalogFile).cards["h200"]
     assert (read.name, read.pci_ids, read.capability, read.vram_mib) == ("NVIDIA H200", ("10de:2335",), "9.0", 143771)
     assert '"cards": ["ampere", "h200", "h200"],' in text
-    both = Catalog.load([place.folder / "catalog", tmp_path])
+    both = load_catalog([place.folder / "catalog", tmp_path])
     assert card_names(survey, both) == ("ampere", "h200", "h200")
 
 

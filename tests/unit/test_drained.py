@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rigwright.gateway.service import ADMIN
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.activation import Activation
-from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in

@@ -10,7 +10,7 @@ import pytest
 from checks.catalogue import every
 from checks.survey.blind import BLIND
 from checks.survey.sections import SECTIONS
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts import drifts
 from tests.hosts.drifts import Drift, batches, elsewhere, harmless
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.model.entry import Driver
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards.files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.live import Live, Unit, digest, parse, record, script, units, unset
 from rigwright.nvidia.cards.smi import TIMEOUT, Gpu, gpus

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load, making
+from rigwright.model.nvidia.versions import driver_of, pins
+from rigwright.model.rig import Rig
 from rigwright.nvidia.packages.locked import Locked, archive_addresses, locked
-from rigwright.nvidia.packages.versions import driver_of, pins
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Artefact, Lock, text
 from tests.unit.sample_texts import CATALOG, LOCK

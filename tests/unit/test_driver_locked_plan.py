@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.found import DriverFacts
 from tests.unit.driver_hosts import (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Card
-from rigwright.declaration.rig import Rig
-from rigwright.inventory import ROOT
+from rigwright.model.catalog import Card
+from rigwright.model.nvidia.tables import tables
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import SOURCE, DriverFacts
-from rigwright.nvidia.driver.tables import tables
+from rigwright.paths import ROOT
 from tests.unit.driver_hosts import C22G, C2080, C3090, C5090, KERNELS, PASCAL, box, debian, host, made, reasons, ubuntu
 
 TURING_AMPERE = (C2080, C3090)

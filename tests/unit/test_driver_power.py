@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Driver
+from rigwright.model.entry import Driver
 from rigwright.nvidia.cards.topology import Pair, Placed, Topology
 from tests.unit.card_folder import CardFolder
 from tests.unit.samples import card, rig

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
+from rigwright.model.entry import Roots
 from rigwright.nvidia.cards import files as cards
 from rigwright.nvidia.cards.files import POWER, SYSCTL
 from rigwright.nvidia.driver.files import PATHS, PERSISTENCED, PREFERENCES, UNATTENDED, paths, release, settings

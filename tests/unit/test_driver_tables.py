@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.host.systems import SYSTEMS
-from rigwright.inventory import ROOT
-from rigwright.nvidia.driver.tables import Tables, tables
+from rigwright.model.nvidia.tables import Tables, tables
+from rigwright.paths import ROOT
 
 SHIPPED = tables(ROOT).model_dump()
 
 
 def test_every_card_that_is_shipped_is_of_one_generation_by_its_numbers_and_its_capability() -> None:
-    for card in Catalog.load([ROOT / "catalog"]).cards.values():
+    for card in load_catalog([ROOT / "catalog"]).cards.values():
         found = {tables(ROOT).of_device(pci_id).name for pci_id in card.pci_ids}
         assert found == {tables(ROOT).of_capability(card.capability).name}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import Refused, driver_plan
 from rigwright.nvidia.driver.found import BusCard, DriverFacts, Package
 from rigwright.nvidia.driver.told import as_row, sentences

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import DriverFacts, Package
 from rigwright.nvidia.packages.locked import locked
 from rigwright.nvidia.packages.wanted import earlier, lacking, returned, transaction, unheld, unloaded

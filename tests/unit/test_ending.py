@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.terminal import on_terminal
 
 LIMIT = 120  # seconds

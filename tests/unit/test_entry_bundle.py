@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from cli import main
 from cli.declared import named
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load, making
+from rigwright.model.rig import Rig
 from rigwright.supply import bundle
 from rigwright.supply.bundle import INDEX, Row
 from rigwright.supply.lock import Lock

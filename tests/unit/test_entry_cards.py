@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
 from rigwright.engines.caution import warnings
 from rigwright.inventory import load
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from tests.unit.samples import Box, chat, entry
 
 OWN: dict[str, object] = {

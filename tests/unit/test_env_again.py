@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rigwright.engines import apart
-from rigwright.engines.kind import FILES, MARKER
+from rigwright.model.installation import FILES, MARKER
 from rigwright.render import render
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from checks import test_envs
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import DeclaredEnv
+from rigwright.model.rig import DeclaredEnv
 from rigwright.nvidia.cards.smi import GPUS
 from tests.unit.checking import red_of
 from tests.unit.env_samples import declared, made

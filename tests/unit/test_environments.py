@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rigwright.model.answers import complaint, mismatch
 from rigwright.problems import Invalid
-from rigwright.supply.answers import complaint, mismatch
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, read, text
 from tests.unit.samples import artefact, wheel

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import DeclaredEnv, Rig
 from rigwright.envs import spent
 from rigwright.envs.env import Environment, entering, plan, texts
 from rigwright.envs.told import installed, installed_script, wanted
-from rigwright.host.desired import desired
-from rigwright.host.noted import other_cards
-from rigwright.host.preflight import refusals, warnings
+from rigwright.model.rig import DeclaredEnv, Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
+from rigwright.plan.desired import desired
+from rigwright.plan.noted import other_cards
+from rigwright.plan.preflight import refusals, warnings
 from rigwright.render import render
 from rigwright.supply.lock import text
 from tests.unit.env_samples import conda, declared, made

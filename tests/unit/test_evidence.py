@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.desired import desired
-from rigwright.host.preflight import evidence, warnings
+from rigwright.plan.desired import desired
+from rigwright.plan.preflight import evidence, warnings
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import Box, facts, instance, rig

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli import hosts, main
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.paths import ROOT
 from rigwright.supply.bundle import Bundle
 from rigwright.supply.expected import digest, heard, refusal, spoken
 from rigwright.supply.lock import Lock

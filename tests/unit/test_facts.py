@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from rigwright.delivery.fetching import run_name
 from rigwright.host.basics import Listener
-from rigwright.host.facts import PACKAGES, Account, HostFacts, parse, questions
-from rigwright.host.undeclared import undeclared
+from rigwright.model.facts import Account, HostFacts
+from rigwright.model.monitoring.found import Found as Unit
+from rigwright.model.monitoring.found import State
+from rigwright.model.sharing import Found
 from rigwright.monitoring import found as watching
+from rigwright.plan.facts import PACKAGES, parse, questions
+from rigwright.plan.undeclared import undeclared
 from rigwright.render import render
-from rigwright.supply.fetching import run_name
 from rigwright.weights import sharing
-from rigwright.weights.sharing import Found
 from tests.unit.samples import artefact, instance, probed, rig
 from tests.unit.telling import told
 
@@ -146,8 +149,8 @@ def test_a_probes_lines_become_facts() -> None:
         undeclared=frozenset({"/etc/rigwright/ca.pem"}),
         addresses=frozenset({"127.0.0.1", "10.0.0.5", "fe80::1"}),
         sharing=Found(there=True, active="active", enabled="enabled", started_from="01" * 32),
-        monitoring=watching.State(
-            {"node": watching.Found("active", "enabled", "02" * 32)},
+        monitoring=State(
+            {"node": Unit("active", "enabled", "02" * 32)},
             frozenset({"/etc/rigwright/credentials/monitoring-ops.token"}),
         ),
     )

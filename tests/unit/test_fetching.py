@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.fetching import run_name, sources, spec
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from rigwright.render import render
 from rigwright.supply.bundle import Bundle, Row
-from rigwright.supply.fetching import run_name, sources, spec
 from rigwright.supply.lock import Artefact
 from rigwright.weights.records import recorded, records_folder
 from roles import fetching

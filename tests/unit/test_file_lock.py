@@ -12,7 +12,7 @@ import pytest
 
 from rigwright import file_lock as module
 from rigwright.file_lock import LockHeld, file_lock
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 HOLDER = """
 import sys, time

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from rigwright.host.preflight import warnings
 from rigwright.inventory import load
+from rigwright.plan.preflight import warnings
 from tests.unit.sample_texts import CATALOG, LOCK
 from tests.unit.samples import Box, entry, facts
 

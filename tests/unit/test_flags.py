@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import Roots
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.command import options
 from rigwright.engines.llama_cpp.flags import RENAMED, Snapshot, file_name, judge, parse, read
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine
-from rigwright.inventory import ROOT
+from rigwright.model.entry import Roots
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply.lock import Lock
 from tests.unit.sample_texts import CATALOG
@@ -192,7 +192,7 @@ def test_what_our_own_keys_become_is_taken_by_every_version_that_ships(path: Pat
 
 def test_a_snapshot_of_every_engine_ships() -> None:
     lock = Lock.load([ROOT / "locks"])
-    declared = Catalog.load([ROOT / "catalog"]).engines.values()
+    declared = load_catalog([ROOT / "catalog"]).engines.values()
     engines = [engine for engine in declared if isinstance(engine, Engine)]
     names = {file_name(lock.artefacts[engine.source].version, engine.commit) for engine in engines}
     assert names == {path.name for path in SHIPPED}

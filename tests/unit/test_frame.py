@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from checks import catalogue, run
 from checks.results import Report, schema
 from cli.reference import SCHEMA
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 OWN = """
 import pytest

@@ -15,12 +15,12 @@ from checks.survey.ours import Entry, Ledger, Own
 from checks.survey.taken import Survey
 from checks.test_gateway import test_keys_at_rest as d14
 from checks.test_gateway import test_log_is_rotated as d10
-from rigwright.declaration.rig import Rig
 from rigwright.gateway import keyring
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.given import keys_path
 from rigwright.gateway.keyring import Key, Keyring
 from rigwright.gateway.service import ROTATION, rotation
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.rig import Rig
 from rigwright.serving.units import OWNED
 from tests.unit.samples import instance, rig
 

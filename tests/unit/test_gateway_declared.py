@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from checks.survey.clients import names
-from rigwright.declaration.instance import Instance
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.clients import ways
-from rigwright.gateway.entry import Gateway, ListenerEntry
-from rigwright.gateway.offers import refuse_gateway
+from rigwright.gateway.offers import offers_of, refuse_gateway
 from rigwright.gateway.service import door
 from rigwright.gateway.told import sentences
 from rigwright.inventory import load
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.instance import Instance
+from rigwright.model.rig import Rig
 from tests.unit.samples import Box, chat, entry, instance, rig
 from tests.unit.serving_samples import able
 
@@ -29,14 +29,14 @@ def declared(box: Box, **changes: Any) -> Rig:
 
 
 def test_without_more_each_model_is_offered_by_all_that_serve_it(box: Box) -> None:
-    (one,) = declared(box, gateway={"listeners": LAN}).offers
+    (one,) = offers_of(declared(box, gateway={"listeners": LAN}))
     assert (one.name, [instance.name for instance in one.instances]) == (one.instances[0].model_name, ["chat", "twin"])
     assert (one.queue, one.sticky, one.slots) == (64, "", one.instances[0].variant.capacity[0])  # type: ignore[index]
 
 
 def test_names_of_ones_own_are_those_that_are_offered(box: Box) -> None:
     models = {"fast": {"instances": ["twin"], "queue": 0, "sticky": "conversation"}}
-    (one,) = declared(box, gateway={"listeners": LAN, "models": models, "aliases": {"gpt-4o": "fast"}}).offers
+    (one,) = offers_of(declared(box, gateway={"listeners": LAN, "models": models, "aliases": {"gpt-4o": "fast"}}))
     assert (one.name, [instance.name for instance in one.instances], one.queue, one.sticky) == (
         "fast",
         ["twin"],
@@ -58,7 +58,7 @@ def test_an_alias_of_a_listener_opens_the_model_that_it_stands_for(box: Box) -> 
 
 
 def test_a_header_is_the_same_one_in_capitals(box: Box) -> None:
-    (one,) = declared(box, gateway={"listeners": LAN, "sticky": "header:X-Session-Id"}).offers
+    (one,) = offers_of(declared(box, gateway={"listeners": LAN, "sticky": "header:X-Session-Id"}))
     assert one.sticky == "header:x-session-id"
 
 

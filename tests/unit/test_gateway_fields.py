@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.fields import RequestRule, request_rules, rule_names
 from rigwright.gateway.service import door
+from rigwright.model.gateway.entry import Gateway
 from roles.gateway.host.router import fields
 from roles.gateway.host.router.body import Refused, read
 from roles.gateway.host.router.fields import is_modest

@@ -10,8 +10,8 @@ import pytest
 from checks.looking import Box
 from cli.plan import _keys_refusals
 from rigwright.gateway import given, keyring
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.keyring import Key, Keyring
+from rigwright.model.gateway.entry import Gateway
 from roles.gateway import keys_refusals
 from roles.operations import gateway
 from tests.unit.gateway_host import GatewayHost

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rigwright.engines import kind_of
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES
 from rigwright.engines.image import keys as image
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.offers import offers
+from rigwright.model.gateway.entry import Gateway
 from tests.unit.nginx_lua import NginxLua
 from tests.unit.samples import instance
 from tests.unit.vllm_samples import ENV, vllm
@@ -250,10 +251,10 @@ NEWER = (*COMPLETIONS, *MESSAGES)
 def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:
     packages = tuple(one.model_copy(update={"version": release}) for one in ENV.packages)
     one = vllm()
-    assert one.kind.paths(replace(one, artefacts=packages)) == paths
+    assert kind_of(one).paths(replace(one, artefacts=packages)) == paths
     engine = image.Engine(kind="image", image="vllm", serves="vllm", version=release)
     inside = replace(one, engine=engine)
-    assert inside.kind.paths(inside) == paths
+    assert kind_of(inside).paths(inside) == paths
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_releases_of_vllm_have_the_paths_that_they_answer(release: str, paths: t
 def test_releases_of_llama_cpp_have_the_paths_that_they_answer(release: str, paths: tuple[str, ...]) -> None:
     one = instance("chat")
     made = replace(one, artefacts=(one.artefacts[0].model_copy(update={"version": release}),))
-    assert made.kind.paths(made) == paths
+    assert kind_of(made).paths(made) == paths
 
 
 def test_paths_that_ignore_a_salt_are_closed_where_caches_are_kept_apart() -> None:

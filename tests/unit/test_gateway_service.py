@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.given import GATEWAY_UNIT, ROUTER_SOCKET, ROUTER_UNIT
 from rigwright.gateway.service import door
+from rigwright.model.gateway.entry import Gateway
 from rigwright.serving.activation import Activation, activation, goal
 from rigwright.serving.generation import Generation
 from rigwright.serving.live import Served

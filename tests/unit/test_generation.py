@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.tools import Tools
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from rigwright.serving.generation import SETTLE, Generation, generation
 from rigwright.serving.listeners import names
 from rigwright.serving.units import OWNED
-from rigwright.supply.tools import Tools
 from tests.unit.samples import artefact, card, instance, parts, plan, rig
 from tests.unit.scripts import TOOLS
 from tests.unit.states import CHAT, CODE, two, wanted

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import gpus, images, machine, tiny_model
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.gpu import machine as machines
 from tests.gpu.machine import check_here
 from tests.gpu.preflight import lacking

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from rigwright.inventory import ROOT
 from rigwright.nvidia.cards.smi import TIMED_OUT
 from rigwright.operate import health
 from rigwright.operate.health import WEDGED, Answer, CardUse, EngineSeen, Health, Look, UnitSeen
+from rigwright.paths import ROOT
 from tests.unit.model_server import KEY, Fault, Scripted, model_server
 from tests.unit.samples import instance, rig
 from tests.unit.scripts import stand_in

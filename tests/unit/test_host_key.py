@@ -14,7 +14,7 @@ import paramiko
 import pytest
 
 from rigwright.declaration.host_key import parse
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.samples import Box, chat, entry
 from tests.unit.ssh_server import Sshd, sshd
 

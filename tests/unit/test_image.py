@@ -10,12 +10,12 @@ import pytest
 from bench.contest import Deployed, NotMeasured
 from lab.oci import File, image
 from rigwright import toml
-from rigwright.declaration.entry import Roots
 from rigwright.engines.image import KIND
-from rigwright.engines.kind import Expanded
 from rigwright.engines.log import matching_cause
-from rigwright.host.desired import desired
-from rigwright.host.preflight import refusals
+from rigwright.host.systemd import Expanded
+from rigwright.model.entry import Roots
+from rigwright.plan.desired import desired
+from rigwright.plan.preflight import refusals
 from rigwright.serving.units import unit
 from tests.unit.image_samples import IMAGE, made, rig, rows, served
 from tests.unit.samples import facts

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rigwright import toml
-from rigwright.containers.tables import REFRESH_UNIT, SPEC
 from rigwright.declaration.containers import refuse_uncontained
-from rigwright.declaration.entry import RigEntry
 from rigwright.engines import kinds
 from rigwright.engines.image import KIND
+from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.entry import RigEntry
 from rigwright.serving.units import unit
 from tests.unit.image_samples import made, rig, served
 from tests.unit.samples import Box

@@ -26,7 +26,7 @@ from tests.unit.image_samples import made, rig, served
 BOX = rig(served(cards=(0, 1), tensor_parallel_size=2))
 (INSTANCE,) = BOX.instances
 SERVICE = KIND.service(BOX, INSTANCE, made(BOX))
-DECLARED = cast(test_images.Container, SERVICE.container)
+DECLARED = cast("test_images.Container", SERVICE.container)
 UID = 990
 GROUP = f"/rigwright.slice/{INSTANCE.slice}/{INSTANCE.unit}"
 PAYLOAD = f"{GROUP}/libpod-payload-0"
@@ -101,7 +101,7 @@ def told(
         KERNEL.name: SimpleNamespace(cards=DISPLAYS),
         "accounts": SimpleNamespace(user=lambda name: SimpleNamespace(uid=UID, gid=UID)),
     }
-    survey = cast(Survey, SimpleNamespace(read=lambda section: seen[section.name]))
+    survey = cast("Survey", SimpleNamespace(read=lambda section: seen[section.name]))
     given = {"rig": BOX, "contained": INSTANCE, "declared": DECLARED, "found": found, "within": [engine]}
     return red_of(test_images, survey, restart="restart it", **given)
 

@@ -16,9 +16,9 @@ from checks.survey.section import Scene
 from rigwright.engines.image import KIND, bundle
 from rigwright.engines.image.bundle import Unfit, calls, configuration, edits, image
 from rigwright.engines.image.run import service
-from rigwright.host.desired import desired
-from rigwright.host.facts import lacking, packages
-from rigwright.host.preflight import refusals
+from rigwright.plan.desired import desired
+from rigwright.plan.facts import lacking, packages
+from rigwright.plan.preflight import refusals
 from rigwright.serving.units import unit
 from tests.unit.image_samples import ENGINE, made, rig, served
 from tests.unit.samples import facts

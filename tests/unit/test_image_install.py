@@ -11,8 +11,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.engines.kind import MARKER
+from rigwright.model.entry import Roots
+from rigwright.model.installation import MARKER
 from rigwright.supply import images
 from roles.engines import script
 from tests.unit import programs

@@ -14,7 +14,7 @@ from checks.inforce import Right, differences, said
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import BOOT, PARENTS, WORD, Entry, FoundFile, Line, UnitFile, Units, declared
-from rigwright.host.desired import Desired, desired
+from rigwright.plan.desired import Desired, desired
 from tests.unit.samples import facts, instance, rig
 
 MEMORY = 1 << 20  # KiB

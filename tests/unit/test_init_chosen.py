@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import cli.served
+from rigwright.gateway.offers import offers_of
 from rigwright.inventory import load, making
 from tests.unit.samples import Box
 from tests.unit.test_init import Init, declared
@@ -163,7 +164,7 @@ def test_clients_of_the_network_are_let_in_where_that_is_asked_for(init: Init, b
     rig = load(data["rig"])
     (listener,) = rig.gateway.listeners.values()  # type: ignore[union-attr] # it has one
     assert (listener.address, listener.port, listener.keys) == ("0.0.0.0", 8021, False)
-    assert [(offer.name, offer.instances[0].port) for offer in rig.offers] == [(rig.instances[0].model_name, 8022)]
+    assert [(offer.name, offer.instances[0].port) for offer in offers_of(rig)] == [(rig.instances[0].model_name, 8022)]
 
 
 @pytest.mark.usefixtures("looked")

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rigwright.inventory import load, making
-from rigwright.supply.answers import mismatch
+from rigwright.model.answers import mismatch
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact
 from tests.locks import lock_text

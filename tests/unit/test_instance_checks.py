@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rigwright.engines import kind_of
 from rigwright.render import render
 from rigwright.serving.units import strange
 from tests.unit import programs
@@ -12,7 +13,7 @@ from tests.unit.samples import installation, instance, rig
 
 def test_a_process_has_no_variables_but_its_units_and_systemds() -> None:
     one = instance()
-    service = one.kind.service(rig(one), one, installation())
+    service = kind_of(one).service(rig(one), one, installation())
     systemds = {"LANG", "LC_ALL", "USER", "INVOCATION_ID", "CREDENTIALS_DIRECTORY", "https_proxy"}
     known = {"RW_DIGEST", "CUDA_VISIBLE_DEVICES", *service.environment, *systemds}
     assert strange(known, one, service) == []

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.entry import Roots
 from rigwright.engines import apart
+from rigwright.model.entry import Roots
 from roles.engines import SUPERVISOR
 from roles.operations import supervisor
 from tests.unit.scripts import stand_in

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from lab import images, kept
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def host(upper: Path, *engines: str) -> Any:
     for name in engines:
         (upper / kept.ENGINES / name / "build.json").write_text("{}")
         (upper / kept.ENGINES / "link").symlink_to(name)
-    return cast(Any, SimpleNamespace(upper=upper, spec=SimpleNamespace(release="debian-13")))
+    return cast("Any", SimpleNamespace(upper=upper, spec=SimpleNamespace(release="debian-13")))
 
 
 def test_what_a_host_has_compiled_is_there_for_the_next_one(cache: Path, tmp_path: Path) -> None:

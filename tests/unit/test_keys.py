@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration import keys
 from rigwright.inventory import load
+from rigwright.model import keys
 from tests.unit.samples import Box, chat, entry
 
 KEY = "sk-0123456789.abcdef_~+/="

@@ -10,13 +10,14 @@ import pytest
 from pydantic import Field
 
 from rigwright import engines
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines import kinds, register
-from rigwright.engines.keys import EngineKeys, VariantKeys
 from rigwright.engines.kind import InstallingKind, Kind
 from rigwright.engines.llama_cpp import LlamaCpp
 from rigwright.engines.request import Request
-from rigwright.inventory import ROOT
+from rigwright.model.catalog import Catalog
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from rigwright.supply import lock
 from tests.unit.sample_texts import CATALOG
@@ -60,7 +61,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def load(folder: Path, text: str) -> Catalog:
     (folder / "a.toml").write_text(CATALOG + text)
-    return Catalog.load([folder])
+    return load_catalog([folder])
 
 
 def test_every_folder_is_a_kind_of_its_own_name() -> None:

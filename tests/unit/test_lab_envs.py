@@ -8,7 +8,7 @@ import pytest
 
 from lab.conda import Interpreter
 from lab.envs import INTERPRETER, PACKAGES, Env, declare, suits
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.supply.lock import Lock
 from tests.unit.samples import wheel
 
@@ -37,7 +37,7 @@ def test_what_is_declared_is_read(tmp_path: Path) -> None:
     python = wheel("python", group=INTERPRETER, sources=["lab:linux-64/python-1.0-lab_0.conda"], **conda)
     row = wheel("demo", group=PACKAGES)
     declare(tmp_path, Env("small", "demo", ("demo", "demo.more")), [python, row])
-    found = Catalog.load([tmp_path / "catalog"]).envs["small"]
+    found = load_catalog([tmp_path / "catalog"]).envs["small"]
     assert (found.python, found.packages, found.imports) == (INTERPRETER, PACKAGES, ("demo", "demo.more"))
     groups = Lock.load([tmp_path / "locks"]).groups
     assert [groups[INTERPRETER][0].file, groups[PACKAGES][0].file] == [python.file, row.file]

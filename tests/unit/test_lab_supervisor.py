@@ -14,7 +14,7 @@ import pytest
 from lab import cgroups
 from lab.hosts import Host, HostSpec
 from lab.machine import cgroup_hierarchies
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.scripts import stand_in
 
 pytestmark = pytest.mark.skipif(

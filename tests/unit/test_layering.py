@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli import PARTS
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 DOMAIN = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -51,7 +51,7 @@ def imported(path: Path) -> set[str]:
 
 def test_no_module_of_the_domain_imports_what_carries_it_out() -> None:
     rooms = {name.split(".")[1] for name in DOMAIN}
-    assert {"declaration", "engines", "host", "nvidia", "serving", "supply", "weights"} <= rooms
+    assert {"declaration", "engines", "host", "model", "nvidia", "plan", "serving", "supply", "weights"} <= rooms
     assert run(*DOMAIN) == ""
 
 
@@ -60,7 +60,7 @@ def test_the_domain_starts_no_program_and_opens_no_connection(path: Path) -> Non
     assert not imported(path) & {*FORBIDDEN, "subprocess", "socket", "urllib3", "httpx2"}
 
 
-@pytest.mark.parametrize("module", ["declaration.rig", "engines.llama_cpp.build", "serving.units", "host.preflight"])
+@pytest.mark.parametrize("module", ["model.rig", "engines.llama_cpp.build", "serving.units", "plan.preflight"])
 def test_a_module_that_decides_can_be_imported_on_its_own(module: str) -> None:
     assert run(f"rigwright.{module}") == ""
 

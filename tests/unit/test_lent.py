@@ -12,13 +12,13 @@ import pytest
 
 from checks.nvidia.health import persistence
 from checks.nvidia.presence import Holder, holders
+from rigwright.host.unit_states import UnitState
 from rigwright.inventory import load
 from rigwright.nvidia.cards.holders import Holders, holders_of, script, sentences
 from rigwright.nvidia.cards.live import unset
 from rigwright.nvidia.cards.smi import App, gpus
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT
 from rigwright.serving.live import Served
-from rigwright.serving.unit_states import UnitState
 from roles.rollback import refusal
 from tests.unit.driver_hosts import C3090, host
 from tests.unit.nvidia_host import ADDRESSES, FACTS, GROUP, MANAGED, RIG, SEEN

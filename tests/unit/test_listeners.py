@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import SOCKETS, Instance
+from rigwright.model.rig import SOCKETS, Instance
 from rigwright.render import render
 from rigwright.serving.listeners import PREFIX, Listener, holder, listener, names
 from rigwright.serving.units import OWNED, unit

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from checks.test_engines import _same as same_record
-from rigwright import trees
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import build, cuda_architectures, flash_attention_pairs
-from rigwright.host.facts import HostFacts
+from rigwright.model import trees
+from rigwright.model.entry import Roots
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from roles.engines import installed_test as built_test
 from roles.engines import script as build_script
 from tests.unit.samples import SOURCE, artefact, card, engine, facts, instance, plan, rig

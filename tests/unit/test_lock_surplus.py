@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from rigwright.model.answers import complaint, mismatch
 from rigwright.supply import images
-from rigwright.supply.answers import complaint, mismatch
 from rigwright.supply.inputs import Input, provisional
 from rigwright.supply.lock import Artefact, Lock
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import machine
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.listeners import PREFIX, holder, names
 from rigwright.serving.manifest import USER, read
-from rigwright.serving.unit_states import UnitState
 from tests.unit.samples import artefact, card, instance, rig
 from tests.unit.states import CHAT, CODE, wanted
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.models import Missing, Selection
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.model import parts
+from rigwright.model.catalog import Model
+from rigwright.model.models import Missing, Selection
 from rigwright.problems import Invalid
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock, text
@@ -47,14 +48,14 @@ def test_a_model_is_a_file_or_a_folder(tmp_path: Path, case: str) -> None:
     keys, said = REFUSED[case]
     (tmp_path / "a.toml").write_text(f"[models.m]\n{keys}\n")
     with pytest.raises(Invalid) as error:
-        Catalog.load([tmp_path])
+        load_catalog([tmp_path])
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"{tmp_path / 'a.toml'}: {said}")
 
 
 def test_a_folder_with_a_draft_and_a_template_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('[models.m]\nfolder = "big"\ndraft = "small"\nchat_template = "big:chat.jinja"\n')
-    model = Catalog.load([tmp_path]).models["m"]
+    model = load_catalog([tmp_path]).models["m"]
     assert (model.file, model.folder, model.draft, model.chat_template) == (None, "big", "small", "big:chat.jinja")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.catalog import Model
-from rigwright.declaration.models import Missing, Selection
 from rigwright.engines.llama_cpp.model import parts
-from rigwright.supply.answers import complaint, mismatch
+from rigwright.model.answers import complaint, mismatch
+from rigwright.model.catalog import Model
+from rigwright.model.models import Missing, Selection
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import COMMIT

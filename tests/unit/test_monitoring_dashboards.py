@@ -8,7 +8,7 @@ import re
 import pytest
 
 from lab.dashboards import FOLDER, PAGES
-from rigwright.monitoring.entry import Limits
+from rigwright.model.monitoring.entry import Limits
 from rigwright.monitoring.rules import RECORDED, alerts
 
 

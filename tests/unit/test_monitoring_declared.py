@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import secret_path, secrets, services, told_targets
 from tests.unit.samples import Box, chat, entry
 

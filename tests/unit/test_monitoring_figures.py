@@ -13,7 +13,7 @@ import pytest
 
 from checks import leave
 from checks.results import HostReport, Result
-from rigwright.monitoring.entry import Monitoring
+from rigwright.model.monitoring.entry import Monitoring
 from rigwright.monitoring.figures import check_figures, check_file, deploy_file
 from roles import root
 from tests.unit.samples import rig

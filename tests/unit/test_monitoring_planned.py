@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.basics import Listener
-from rigwright.host.facts import HostFacts, packages
-from rigwright.host.plan import plan
-from rigwright.host.preflight import refusals
-from rigwright.monitoring.entry import Monitoring, Receiver, Server
-from rigwright.monitoring.found import NOWHERE, Found, State
+from rigwright.model.facts import HostFacts
+from rigwright.model.monitoring.entry import Monitoring, Receiver, Server
+from rigwright.model.monitoring.found import NOWHERE, Found, State
+from rigwright.model.monitoring.watched import Watched
+from rigwright.model.rig import Rig
 from rigwright.monitoring.service import services, unit_name
-from rigwright.monitoring.watched import Watched
+from rigwright.plan.facts import packages
+from rigwright.plan.plan import plan
+from rigwright.plan.preflight import refusals
 from roles.operations import monitoring as operation
 from tests.unit import samples
 from tests.unit.samples import NOW, artefact, facts, rig

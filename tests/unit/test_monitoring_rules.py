@@ -13,8 +13,8 @@ import pytest
 
 from checks.catalogue import every
 from rigwright.engines import kinds
+from rigwright.model.monitoring.entry import Limits, Server
 from rigwright.monitoring import conf
-from rigwright.monitoring.entry import Limits, Server
 from rigwright.monitoring.rules import BASELINE, DEAD_MAN, alerts
 
 PROMTOOL = shutil.which("promtool")

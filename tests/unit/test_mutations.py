@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.mutations import Mutation, load_mutations
 
 

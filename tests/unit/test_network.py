@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
+from rigwright.delivery.network import Network, network
+from rigwright.model.entry import Roots
 from rigwright.render import render
-from rigwright.supply.network import Network, network
 from tests.unit.samples import rig
 
 SYSTEM = "/etc/ssl/certs/ca-certificates.crt"

@@ -9,10 +9,12 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from cli.resolving.folders import inputs
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.command import command
-from rigwright.inventory import ROOT, hosts, layers, load
+from rigwright.inventory import hosts, layers, load
+from rigwright.model.catalog import Catalog
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from rigwright.supply.lock import text
 from tests.unit.checkpoints import QWEN3, WHOLE, row, rows
 from tests.unit.shipped import COMMIT, locked
@@ -39,7 +41,7 @@ def made(inventory: Path, what: str, name: str, *options: str) -> str:
 
 def catalog(inventory: Path) -> Catalog:
     """Ours, and the one beside an inventory over it."""
-    return Catalog.load(layers(inventory, "catalog"))
+    return load_catalog(layers(inventory, "catalog"))
 
 
 def lock(folder: Path, **models: list[str]) -> None:
@@ -95,7 +97,7 @@ def test_a_checkpoint_of_ones_own_is_added_without_code(inventory: Path) -> None
 
 def test_every_shipped_variant_can_be_copied_as_it_is(inventory: Path) -> None:
     """What is written is what the other one declares, of every kind of engine."""
-    ours = Catalog.load([ROOT / "catalog"]).variants
+    ours = load_catalog([ROOT / "catalog"]).variants
     for number, (name, one) in enumerate(sorted(ours.items())):
         made(inventory, "variant", f"own/v{number}", "--like", name)
         copy = catalog(inventory).variants[f"own/v{number}"]

@@ -21,7 +21,7 @@ from checks.survey.kernel import Module
 from checks.survey.packages import Finding, KeptFile, Pin
 from checks.survey.settings import File
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import POWER_UNIT
+from rigwright.model.rig import POWER_UNIT
 from rigwright.nvidia.cards.files import program_folder
 from rigwright.nvidia.driver.files import PERSISTENCED
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.host.noted import shared_memory
+from rigwright.plan.noted import shared_memory
 from tests.unit.samples import GIB, facts, instance
 from tests.unit.samples import rig as plain
 from tests.unit.vllm_samples import rig, vllm

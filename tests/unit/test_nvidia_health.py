@@ -10,7 +10,7 @@ import pytest
 from checks import Drift
 from checks.nvidia.health import complaints, links
 from checks.survey.cards import COMPLAINTS
-from rigwright.declaration.entry import Driver
+from rigwright.model.entry import Driver
 from rigwright.nvidia.cards.smi import gpus
 from tests.unit.nvidia_host import FACTS, RIG, SEEN
 from tests.unit.samples import card, facts, instance, rig

@@ -12,8 +12,8 @@ from checks import Drift
 from checks.nvidia.bridges import bridges, peers
 from checks.nvidia.deploy_record import drift, vitals
 from checks.nvidia.limits import clocks, power, windows
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.reports import joined, links_up, sections
 from rigwright.nvidia.cards.smi import gpus
 from rigwright.nvidia.driver.record import Record, SeenCard, parse, path

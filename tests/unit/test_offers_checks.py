@@ -13,10 +13,10 @@ from checks import Drift
 from checks.offers import of_keys, refusal
 from checks.survey.clients import ROUTER, TRIED, at_gateway
 from checks.survey.requests import Answer, Requests
-from rigwright.declaration.rig import Rig
 from rigwright.gateway.conf import PATHS
-from rigwright.gateway.entry import Gateway
 from rigwright.gateway.keyring import FILE, Key, Keyring, dump
+from rigwright.model.gateway.entry import Gateway
+from rigwright.model.rig import Rig
 from tests.unit.samples import instance, rig
 
 ERROR = {"message": "no", "type": "authentication_error", "param": None, "code": "invalid_api_key"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.declaration.origins import HUB_ORIGIN, origin
-from rigwright.supply.fetching import sources
+from rigwright.delivery.fetching import sources
+from rigwright.model.origins import HUB_ORIGIN, origin
 from tests.unit.samples import Box, artefact, rig
 
 OWN = "https://hub.example:8443"

@@ -23,9 +23,9 @@ from checks.survey.host import ours as ours_look
 from checks.survey.ours import OURS
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired
 from tests.unit import samples
 from tests.unit.checking import red_of
 
@@ -84,7 +84,7 @@ class World:
 
     @property
     def scene(self) -> Scene:
-        return Scene(self.rig, cast(Desired, SimpleNamespace(facts=samples.facts())))
+        return Scene(self.rig, cast("Desired", SimpleNamespace(facts=samples.facts())))
 
     def packages(self) -> list[dpkg.Package]:
         asked: Any = GROUND.asks(self.scene)

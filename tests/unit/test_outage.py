@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.gateway.entry import Gateway
+from rigwright.model.gateway.entry import Gateway
 from rigwright.serving.outage import sentences
 from tests.unit.samples import instance, rig
 

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from rigwright.inventory import ROOT, load, making
+from rigwright.inventory import load, making
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock, text
 from rigwright.supply.root_programs import LOCKED_GROUPS
 from tests.unit.sample_texts import CATALOG, LOCK

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import pytest
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from tests.unit.samples import rig
 from tests.unit.scripts import packages, stand_in
 

@@ -12,8 +12,8 @@ from checks.packets.rig import Scenery
 from checks.survey import carry
 from checks.survey.firewall import FIREWALL, Firewall, Interface, Raw
 from checks.survey.taken import Survey
-from rigwright.declaration.entry import Share
-from rigwright.gateway.entry import Gateway
+from rigwright.model.entry import Share
+from rigwright.model.gateway.entry import Gateway
 from tests.unit.samples import instance, rig
 
 OWN = "10.77.4.11"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 CODE = ("rigwright", "roles", "templates", "checks", "cli", "lab", "bench", "benchmarks", "tests", "docs", "inventory")
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

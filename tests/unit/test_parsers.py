@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.host import channel, deploy_lock, facts, ledger
+from rigwright.host import channel, deploy_lock, ledger
 from rigwright.host.basics import unit_of
 from rigwright.host.channel import Schema
 from rigwright.monitoring import found as watching
-from rigwright.serving import differences, use
+from rigwright.plan import facts
+from rigwright.serving import differences, stored, use
 from rigwright.survey import findings
-from rigwright.weights import removed, sharing, stored
+from rigwright.weights import removed, sharing
 from roles.operations import files, jobs, units, users
 from roles.operations.jobs import Done
 from tests.unit.examples import some_of

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import Rig
-from rigwright.engines.kind import Job
+from rigwright.engines.installer import ENVIRONMENTS, step
 from rigwright.engines.llama_cpp.build import build, compiling
 from rigwright.envs.env import Environment, plan
-from rigwright.envs.installer import ENVIRONMENTS, step
 from rigwright.envs.told import wanted
+from rigwright.model.installation import Job
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import Patch
 from tests.unit.env_samples import declared, made
 from tests.unit.patch_samples import AFTER, BEFORE, sha256

@@ -16,9 +16,9 @@ from checks.survey.host import patched as on_host
 from checks.survey.patched import PATCHED, files
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
 from rigwright.envs.env import Environment
-from rigwright.host.desired import desired
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import desired
 from tests.unit.checking import red_of, taken
 from tests.unit.env_samples import declared
 from tests.unit.patch_samples import AFTER, BEFORE, made

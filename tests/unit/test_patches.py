@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.inventory import ROOT
 from rigwright.patches.apply import LARGEST
 from rigwright.patches.patch import MOST, Patch, becomes, chosen, load
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 from tests.unit.patch_samples import AFTER, BEFORE, DIFF, sha256, write
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
+from rigwright.gateway.offers import offers_of
 from rigwright.inventory import load
+from rigwright.model.rig import Rig
 from rigwright.operate.place import NoPlace, at_gateway, at_instance, one_line
 from tests.unit.samples import Box, chat, entry
 
@@ -42,7 +43,7 @@ def test_the_front_door_wants_a_clients_key(box: Box, key: str) -> None:
         at_gateway(rig, rig.instances[0])
     found = at_gateway(rig, rig.instances[0], None, key)
     assert (found.at, found.key, found.credential, found.groups) == ("192.0.2.7:8000", "a-clients-key", "", ())
-    assert found.model == rig.offers[0].name
+    assert found.model == offers_of(rig)[0].name
 
 
 def test_an_open_door_is_shown_no_key(box: Box, key: str) -> None:

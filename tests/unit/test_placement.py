@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 import pytest
 
-from rigwright.host.facts import HostFacts, parse
+from rigwright.model.facts import HostFacts
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.placement import nearest_node, peer_access
 from rigwright.nvidia.cards.topology import Pair, Topology
+from rigwright.plan.facts import parse
 from rigwright.render import render
 from tests.unit import programs
 from tests.unit.samples import facts, probed

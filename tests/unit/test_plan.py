@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Driver
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import Desired, desired
-from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Plan, plan
-from rigwright.host.stages import STAGES, Step, stages
-from rigwright.host.undeclared import undeclared
+from rigwright.delivery.network import authority_path
+from rigwright.delivery.tools import tools
+from rigwright.model.entry import Driver
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.plan.desired import Desired, desired
+from rigwright.plan.plan import Plan, plan
+from rigwright.plan.stages import STAGES, Step, stages
+from rigwright.plan.undeclared import undeclared
 from rigwright.serving.live import Served
 from rigwright.supply.bundle import Bundle
-from rigwright.supply.network import authority_path
-from rigwright.supply.tools import tools
 from tests.unit import samples
 from tests.unit.driver_hosts import C3090, LOADED, SERVER, UBUNTU, host, installed
 from tests.unit.driver_hosts import made as plan_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.host.facts import Account
+from rigwright.model.facts import Account
 from rigwright.serving.listeners import names
 from tests.unit.samples import instance
 from tests.unit.states import CHAT, CODE, converged, two

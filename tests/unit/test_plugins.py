@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import DeclaredEnv
 from rigwright.envs.env import plan
 from rigwright.envs.told import wanted
+from rigwright.model.rig import DeclaredEnv
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from rigwright.supply.inputs import Input

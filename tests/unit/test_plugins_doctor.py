@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.rig import COMPILED
-from rigwright.inventory import ROOT
+from rigwright.engines import kind_of
+from rigwright.model.rig import COMPILED
+from rigwright.paths import ROOT
 from rigwright.plugins.keys import Doctor, PluginKeys
 from rigwright.plugins.verdict import SHOWN, Refused, plain, verdict
 from rigwright.serving.doctors import LARGEST, examinations
@@ -151,7 +152,7 @@ def test_it_is_made_anew_where_anything_of_it_is_another() -> None:
 
 def test_the_plan_says_that_it_is_asked() -> None:
     one = examined()
-    assert "is switched to once louder-doctor passes" in one.kind.notes(one)
+    assert "is switched to once louder-doctor passes" in kind_of(one).notes(one)
 
 
 RUNNER = """#!/bin/sh

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Instance
+from rigwright.engines import kind_of
 from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.command import DOOR, PROGRAM
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Instance
 from rigwright.plugins.keys import PluginKeys
 from rigwright.plugins.plugin import Plugin
 from tests.plugins import COMMANDS, MODULE, wheel
@@ -31,7 +32,7 @@ def started(mode: str | None = "auto", keys: dict[str, Any] | None = None, **cha
 
 
 def refused(instance: Instance) -> list[str]:
-    return instance.kind.refusals(instance, Roots(), Path(), frozenset(("8.6",)))
+    return kind_of(instance).refusals(instance, Roots(), Path(), frozenset(("8.6",)))
 
 
 def test_its_launcher_is_started_with_the_words_of_vllm() -> None:
@@ -62,9 +63,9 @@ def test_a_mode_is_its_options_and_variables_over_which_the_variant_has_a_say() 
 
 def test_what_a_mode_sets_is_the_inventorys_to_allow_as_if_a_variant_set_it() -> None:
     fast = started("fast")
-    assert list(fast.kind.reserved(fast)) == ["environment.LOUDER_MORE"]
+    assert list(kind_of(fast).reserved(fast)) == ["environment.LOUDER_MORE"]
     loading = started("auto", {"modes": {"auto": {"flags": {"worker-cls": "x"}, "environment": {"LD_PRELOAD": "x"}}}})
-    assert set(loading.kind.reserved(loading)) == {"flags.worker-cls", "environment.LD_PRELOAD"}
+    assert set(kind_of(loading).reserved(loading)) == {"flags.worker-cls", "environment.LD_PRELOAD"}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_a_description_that_is_none_is_refused(keys: dict[str, Any], said: str) 
 
 def test_the_plan_says_what_starts_it() -> None:
     one = started()
-    assert one.kind.notes(one) == ["is started by louder-serve of plugin louder 1.0 in mode auto"]
+    assert kind_of(one).notes(one) == ["is started by louder-serve of plugin louder 1.0 in mode auto"]
 
 
 SERVES = """

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
 from rigwright.engines.llama_cpp.build import Build, build
-from rigwright.gateway.entry import Gateway, ListenerEntry
 from rigwright.host.basics import Listener
-from rigwright.host.facts import Account, HostFacts
-from rigwright.host.preflight import refusals, warnings
 from rigwright.host.systems import SUPPORTED
+from rigwright.model.facts import Account, HostFacts
+from rigwright.model.gateway.entry import Gateway, ListenerEntry
+from rigwright.model.rig import Rig
+from rigwright.plan.preflight import refusals, warnings
 from rigwright.supply.bundle import Bundle
 from tests.unit.samples import GIB, NOW, artefact, card, engine, facts, instance, parts, plan, rig
 from tests.unit.states import comes_to

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from rigwright.host.preflight import refusals
+from rigwright.plan.preflight import refusals
 from tests.unit.samples import GIB, NOW, artefact, facts, instance, parts, rig
 from tests.unit.states import comes_to
 from tests.unit.test_preflight import bundled, space

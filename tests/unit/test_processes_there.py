@@ -24,7 +24,8 @@ from checks.survey.processes import Other, Process, Processes, Unit, program
 from checks.survey.section import Scene
 from checks.survey.taken import Survey
 from checks.survey.units import declared
-from rigwright.host.desired import desired
+from rigwright.engines import kind_of
+from rigwright.plan.desired import desired
 from rigwright.serving.units import environment
 from tests.unit.samples import facts, instance, rig
 from tests.unit.test_in_force import sound
@@ -164,7 +165,7 @@ def process(name: str, pid: int, uid: str, group: str) -> Process:
     )
 
 
-SERVICE = RIG.instances[0].kind.service(RIG, RIG.instances[0], WANTED.installations["plain"])
+SERVICE = kind_of(RIG.instances[0]).service(RIG, RIG.instances[0], WANTED.installations["plain"])
 GROUPS = {CHAT: f"/rigwright.slice/rigwright-chat.slice/{CHAT}", CARRIER: f"/system.slice/{CARRIER}"}
 
 

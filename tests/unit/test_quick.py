@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 def python(script: str) -> str:

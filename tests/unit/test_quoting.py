@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, nodes
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 TEMPLATES = ROOT / "templates"
 FILTERS = {"sh", "words", "number"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.chat import streamed
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.samples import Box, chat, entry
 from tests.unit.ssh_server import Sshd, sshd
 from tests.unit.test_clients import Asked, server  # noqa: F401 (a fixture)

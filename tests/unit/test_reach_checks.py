@@ -20,7 +20,7 @@ from checks.survey.gates import Gate, Gates, Sharing
 from checks.survey.host import net, reach, tracing
 from checks.survey.reach import FoundFile, Lead, Listening, Reach, Tunnel
 from checks.survey.taken import Survey
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.serving.listeners import names
 from tests.unit.checking import red_of
 from tests.unit.samples import instance, rig
@@ -243,7 +243,7 @@ def test_each_turns_red(change: str, value: object, identifier: str, said: str) 
 
 
 def test_an_address_that_is_lost_is_missed() -> None:
-    from rigwright.declaration.entry import Share
+    from rigwright.model.entry import Share
 
     declared = rig(instance(), share=Share(address="10.0.0.9", allow=("10.0.0.0/24",)))
     assert "10.0.0.9 missing" in red(made(), declared)["R08"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.examples import some_of
 from tests.unit.fuzzing import inputs
 from tests.unit.readers import READERS, Reader
@@ -35,7 +35,7 @@ ELSEWHERE = {
     "cli/resolving/judging.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
     "cli/resolving/ranged.py": "tests/unit/test_web.py and test_wheels.py: wheels that lie",
     "cli/resolving/registry.py": "tests/unit/test_lock_any_answer.py: whatever a server answers",
-    "rigwright/containers/entry.py": "the operator's inventory",
+    "rigwright/model/containers/entry.py": "the operator's inventory",
     "rigwright/containers/found.py": "tests/unit/test_parsers.py",
     "rigwright/engines/image/bundle.py": "tests/unit/test_image.py: an OCI specification of crun's own",
     "rigwright/engines/image/originals.py": "tests/unit/test_image_patched.py: a store of containers' own",

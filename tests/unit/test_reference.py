@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from cli import reference
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 @pytest.mark.parametrize(("path", "made"), reference.pages(), ids=lambda one: getattr(one, "name", "made"))

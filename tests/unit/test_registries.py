@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from rigwright.declaration.registries import login
+from rigwright.model.registries import login
 from tests.unit.samples import Box
 
 LOGIN = base64.b64encode(b"robot:password-0123").decode()

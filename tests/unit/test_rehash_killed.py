@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.shelf import Shelf, fresh
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.serving.units import UNITS
+from rigwright.host.systemd import UNITS
+from rigwright.model.entry import Roots
 from rigwright.weights.records import OWNED, records_folder, rehash_units
 from roles.weights.host import rehash
 from tests.unit.samples import rig

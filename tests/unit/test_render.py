@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.render import render
 from tests.unit import programs
 from tests.unit.samples import probed

@@ -7,7 +7,7 @@ import pytest
 from rigwright.engines.llama_cpp.flags import Snapshot, parse
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS
 from rigwright.engines.llama_cpp.reserved import RESERVED, TEXTS, flags, options
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.toml import tomllib
 from tests.unit.sample_texts import CATALOG
 from tests.unit.samples import HELP, Box, chat

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.fetching import spec
 from rigwright.inventory import load
-from rigwright.supply.fetching import spec
+from rigwright.model.rig import Rig
 from tests.locks import lock_text
 from tests.unit import samples
 from tests.unit.sample_texts import CATALOG, LOCK, SOURCE_ROW, WEIGHT_ROW

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import cuda_architecture, flash_attention_pairs
 from rigwright.engines.llama_cpp.command import command
-from rigwright.inventory import ROOT, load
+from rigwright.inventory import load
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from tests.locks import lock_text
 
 INVENTORY = ROOT / "inventory" / "rig5090solo.py"
@@ -40,7 +41,7 @@ sources = ["hub:{repository}"]
 
 def row(file: str, name: str) -> str:
     """A file of an input, as it would be locked."""
-    asked = Catalog.load([ROOT / "catalog"]).inputs[name]
+    asked = load_catalog([ROOT / "catalog"]).inputs[name]
     assert asked.selects(file)
     digest = hashlib.sha256(file.encode()).hexdigest()
     values = {"repository": asked.repository, "selection": asked.selection, "hash": digest}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["another clone's", "nobody's"])

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.live import Kept, Served
-from rigwright.serving.unit_states import UnitState
 from roles.rollback import earlier, refusal
 from tests.unit.states import kept
 

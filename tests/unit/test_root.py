@@ -14,7 +14,7 @@ from typing import Any
 import paramiko
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from roles import root
 from roles.operations import shell
 from roles.root import Answer, Failed, Gone, NoRoot, Root, Slow

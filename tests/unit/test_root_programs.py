@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.delivery.tools import requirements
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.supply.root_programs import LOCKED_GROUPS, PROGRAMS
-from rigwright.supply.tools import requirements
 from tests.unit.samples import wheel
 from tests.unit.shell_words import functions, parse_started
 

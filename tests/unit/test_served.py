@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rigwright.host.channel import END
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.activation import Goal, goal_of
 from rigwright.serving.live import Kept, Process, Served, parse
-from rigwright.serving.unit_states import UnitState
 from tests.unit.test_channel import encoded
 
 Record = tuple[str, ...]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.llama_cpp.command import command
 from rigwright.engines.llama_cpp.flags import Snapshot
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Instance, Rig
 from rigwright.serving import units as serving
 from tests.unit.samples import COMMIT, HELP, artefact, card, installation, instance, parts, rig
 from tests.unit.test_flags import OLD

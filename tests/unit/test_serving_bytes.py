@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 from rigwright.serving.units import unit
 from tests.unit.samples import artefact, card, installation, instance, parts, rig
 

@@ -23,8 +23,8 @@ from checks.survey.clients import at_share
 from checks.survey.requests import ANSWER, Answer, Ask, Requests
 from checks.survey.section import Section
 from checks.survey.taken import Survey
-from rigwright.declaration.entry import Share
 from rigwright.engines.request import ONE_TOKEN
+from rigwright.model.entry import Share
 from tests.unit.checking import taken
 from tests.unit.file_server import FileServer, Handler, file_server, whole
 from tests.unit.samples import instance, rig

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.entry import Roots, Share
-from rigwright.host import facts as host_facts
+from rigwright.model.entry import Roots, Share
+from rigwright.model.sharing import NOTHING, Found
 from rigwright.nginx import PROOF
+from rigwright.plan import facts as host_facts
 from rigwright.render import render
 from rigwright.serving.units import OWNED as INSTANCES
 from rigwright.weights.sharing import (
-    NOTHING,
     OWNED,
-    Found,
     allowed,
     config,
     config_path,

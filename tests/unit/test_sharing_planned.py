@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Share
-from rigwright.declaration.rig import Rig
 from rigwright.host.basics import Listener
-from rigwright.host.facts import HostFacts
-from rigwright.host.plan import Plan, plan
-from rigwright.host.preflight import refusals
-from rigwright.weights.sharing import NOTHING, Found, digest
+from rigwright.model.entry import Share
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
+from rigwright.model.sharing import NOTHING, Found
+from rigwright.plan.plan import Plan, plan
+from rigwright.plan.preflight import refusals
+from rigwright.weights.sharing import digest
 from tests.unit import samples
 from tests.unit.samples import NOW, artefact, facts, instance, rig
 from tests.unit.states import comes_to, converged, two, wanted

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.entry import Share
-from rigwright.weights.sharing import NOTHING, Found, digest
+from rigwright.model.entry import Share
+from rigwright.model.sharing import NOTHING, Found
+from rigwright.weights.sharing import digest
 from roles.operations import files, sharing
 from roles.operations.files import Entry, Text
 from tests.unit import programs

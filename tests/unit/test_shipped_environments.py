@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.inventory import ROOT
-from rigwright.supply.answers import mismatch
+from rigwright.declaration.catalog import load_catalog
+from rigwright.model.answers import mismatch
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.supply.machine_code import refusals
 
-CATALOG, LOCK = Catalog.load([ROOT / "catalog"]), Lock.load([ROOT / "locks"])
+CATALOG, LOCK = load_catalog([ROOT / "catalog"]), Lock.load([ROOT / "locks"])
 DATED = sorted(name for name, one in CATALOG.inputs.items() if one.kind == "wheel" and one.python)
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.entry import Roots
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.image import KIND
 from rigwright.engines.image.keys import Engine, Variant
-from rigwright.inventory import ROOT
+from rigwright.model.entry import Roots
+from rigwright.paths import ROOT
 from tests.unit import samples, vllm_samples
 from tests.unit.image_samples import rows
 from tests.unit.shipped import CHECKPOINTS
 
-CATALOG = Catalog.load([ROOT / "catalog"])
+CATALOG = load_catalog([ROOT / "catalog"])
 VARIANTS = {name: one for name, one in CATALOG.variants.items() if isinstance(CATALOG.engines[one.engine], Engine)}
 
 

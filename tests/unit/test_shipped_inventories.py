@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
+from rigwright.engines import kind_of
 from rigwright.envs.env import environment
-from rigwright.host.desired import desired
-from rigwright.host.preflight import evidence
-from rigwright.inventory import ROOT, load, making
+from rigwright.gateway.offers import offers_of
+from rigwright.inventory import load, making
 from rigwright.nvidia.cards.files import POWER
 from rigwright.nvidia.driver.choice import DriverPlan, driver_plan
 from rigwright.nvidia.driver.files import settings
 from rigwright.operate.stress import ladder
+from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
+from rigwright.plan.preflight import evidence
 from tests.unit.driver_hosts import host, reasons, with_lock
 from tests.unit.samples import facts
 from tests.unit.shipped import rigs
@@ -181,7 +184,7 @@ def command(name: str) -> list[str]:
     whole = ALL[name]
     (one,) = whole.instances
     made = environment(whole, whole.envs[0], facts())
-    return [str(word) for word in one.kind.service(whole, one, made).command[5:]]
+    return [str(word) for word in kind_of(one).service(whole, one, made).command[5:]]
 
 
 def test_four_5090_serve_with_the_write_ups_flags() -> None:
@@ -240,11 +243,11 @@ def test_clients_of_a_write_up_find_its_address(name: str, listeners: list[tuple
 @pytest.mark.parametrize("name", ALL)
 def test_every_llama_server_has_metrics(name: str) -> None:
     for one in ALL[name].instances:
-        assert one.kind.name != "llama.cpp" or one.variant.flags.get("metrics") is True  # type: ignore[attr-defined]
+        assert kind_of(one).name != "llama.cpp" or one.variant.flags.get("metrics") is True  # type: ignore[attr-defined]
 
 
 def test_a_single_slot_has_room_for_a_needle_in_178000_tokens() -> None:
-    capacity = Catalog.load([ROOT / "catalog"]).variants["llamacpp/qwen3.5-35b-a3b-long"].capacity
+    capacity = load_catalog([ROOT / "catalog"]).variants["llamacpp/qwen3.5-35b-a3b-long"].capacity
     assert capacity
     slots, tokens = capacity
     assert slots == 1
@@ -264,13 +267,13 @@ def test_validate_says_which_environment_an_instance_runs_in(tmp_path: Path) -> 
 
 def test_two_instances_on_two_cards_each_answer_to_one_name() -> None:
     one = ALL["rig5090-pairs"]
-    (offer,) = one.offers
+    (offer,) = offers_of(one)
     assert [instance.cards for instance in offer.instances] == [(0, 1), (2, 3)]
     assert offer.sticky == "conversation"
 
 
 def test_an_instance_a_card_answers_to_one_name() -> None:
-    (offer,) = ALL["rig5090two"].offers
+    (offer,) = offers_of(ALL["rig5090two"])
     assert [instance.cards for instance in offer.instances] == [(0,), (1,)]
 
 

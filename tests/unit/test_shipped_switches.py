@@ -15,11 +15,13 @@ import pytest
 from cli.declared import as_if, named
 from cli.rewriting import edit
 from cli.switch import collect_targets, target
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.declaration.edit import Switch, sharing, switched
-from rigwright.declaration.rig import Rig
-from rigwright.host.desired import desired
-from rigwright.inventory import ROOT, layers, load
+from rigwright.gateway.offers import offers_of
+from rigwright.inventory import layers, load
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
 from tests.unit.samples import facts
 from tests.unit.shipped import lock
 
@@ -51,7 +53,7 @@ class Shelf:
         return tuple(self._switches())
 
     def _switches(self) -> Iterator[tuple[str, dict[str, Any], Rig, Switch, str]]:
-        catalog = Catalog.load(layers(self.path, "catalog"))
+        catalog = load_catalog(layers(self.path, "catalog"))
         for host, data in named(str(self.path), None).items():
             rig = load(data["rig"])
             for instance in rig.instances:
@@ -74,7 +76,7 @@ def shelf(folder: Path, name: str) -> Shelf:
 
 def asked_names(rig: Rig) -> set[str]:
     """Names that clients can ask the gateway for."""
-    return {one.name for one in rig.offers} | set(rig.gateway.aliases if rig.gateway else ())
+    return {one.name for one in offers_of(rig)} | set(rig.gateway.aliases if rig.gateway else ())
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,11 @@ def test_every_offered_variant_takes_the_place_of_the_declared_one(shelf: Shelf,
         assert instance.env in (None, *(env.name for env in after.envs))
         # each name leads to the same instances as before, whatever they serve
         assert asked_names(after) == asked_names(before) >= CLIENTS.get(host, set())
-        leading = [{one.name: [each.name for each in one.instances] for one in rig.offers} for rig in (before, after)]
+        leading = [
+            {one.name: [each.name for each in one.instances] for one in offers_of(rig)} for rig in (before, after)
+        ]
         assert leading[0] == leading[1]
-        assert all("chat/completions" in one.paths for one in after.offers), switch
+        assert all("chat/completions" in one.paths for one in offers_of(after)), switch
         cards = tuple((f"0000:{slot:02x}:00.0", card.pci_ids[0]) for slot, card in enumerate(after.cards, start=1))
         assert f"units/{instance.unit}" in desired(after, facts(pci_cards=cards)).generation.files
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
-from rigwright.engines.evidence import Booted, Parsed
-from rigwright.inventory import ROOT, hosts, load
+from rigwright.declaration.catalog import load_catalog
+from rigwright.inventory import hosts, load
+from rigwright.model.engines.evidence import Booted, Parsed
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
 from tests.unit.shipped import lock
 
-CATALOG = Catalog.load([ROOT / "catalog"])
+CATALOG = load_catalog([ROOT / "catalog"])
 # Of a machine that has to be there first: their models are made there
 MADE_THERE = {"llamacpp/demo", "llamacpp/metal"}
 DECLARED = [

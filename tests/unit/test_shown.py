@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.resolving.difference import difference
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.shown import PAGES, alike, everywhere, outputs, stale, unmade
 from tests.unit.samples import artefact, deb
 from tests.unit.shown import COLUMNS, MADE

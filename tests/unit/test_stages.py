@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cli import test
 from cli.durations import BUDGETS, IN_ALL, Record, Took, is_test, processes
 from cli.test import EVERY, PROOFS, STAGES, chosen, shares, table
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.conftest import entry
 
 # what several pytests would run, by one of them
@@ -116,7 +116,7 @@ def test_what_there_is_now_keeps_within_the_budgets() -> None:
 )
 def test_what_a_test_is_recorded_as(nodeid: str, only: bool, recorded: str) -> None:
     item = SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: only or None)
-    assert entry(cast(pytest.Item, item)) == recorded
+    assert entry(cast("pytest.Item", item)) == recorded
 
 
 def test_each_file_of_unit_tests_is_in_the_stage_of_its_recorded_duration() -> None:

@@ -15,8 +15,8 @@ from lab.nvidia.deb import Deb, named
 from lab.nvidia.from_nvidia import debian, pinning, ubuntu
 from lab.nvidia.keys import Key
 from lab.nvidia.offered import Archives, nvidia_packages, ubuntu_packages
-from rigwright.inventory import ROOT
-from rigwright.nvidia.driver.tables import tables
+from rigwright.model.nvidia.tables import tables
+from rigwright.paths import ROOT
 from tests.unit import programs
 from tests.unit.driver_hosts import C3090, KERNELS, box, host, made
 from tests.unit.stand_in_apt import Apt

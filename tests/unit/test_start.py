@@ -11,7 +11,7 @@ from click import Context
 from click.testing import CliRunner
 
 from cli import PARTS, VERBS, main
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 PROGRAM = """
 import sys
@@ -47,7 +47,7 @@ def test_an_inventory_is_judged_without_what_reaches_its_hosts(tmp_path: Path) -
     }
     inventory = tmp_path / "rig.py"
     inventory.write_text(f"from rigwright.inventory import hosts\n\nrigs = hosts({{'box': {box!r}}})\n")
-    forbidden = (*HEAVY, "rich", "cryptography", "email", "rigwright.host.facts", "rigwright.serving.live")
+    forbidden = (*HEAVY, "rich", "cryptography", "email", "rigwright.plan.facts", "rigwright.serving.live")
     assert run(forbidden, "validate", str(inventory)) == ""
 
 

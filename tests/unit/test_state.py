@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import Rig
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import Rig
 from rigwright.serving import live as served
 from rigwright.serving.activation import goal
 from rigwright.serving.generation import META
 from rigwright.serving.live import Process
-from rigwright.serving.unit_states import UnitState
 from rigwright.serving.units import OWNED
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig

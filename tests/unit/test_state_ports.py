@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.unit_states import UnitState
 from rigwright.serving.live import Process
-from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import card, instance, rig
 from tests.unit.states import CHAT, wanted

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.weights import stored
+from rigwright.serving import stored
+from rigwright.serving.stored import Stored, StoredModel, models, place
 from rigwright.weights.records import Recorded, recorded
-from rigwright.weights.stored import Stored, StoredModel, models, place
 from roles.weights.host import records
 from tests.unit import samples
 from tests.unit.telling import encoded, told

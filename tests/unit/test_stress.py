@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Instance
+from rigwright.model.rig import Instance
 from rigwright.operate import stress
 from rigwright.operate.place import Place
 from rigwright.operate.reply import Message, Reply

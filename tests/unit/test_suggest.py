@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.catalog import Catalog
+from rigwright.declaration.catalog import load_catalog
 from rigwright.host.basics import Listener
-from rigwright.inventory import ROOT
+from rigwright.model.catalog import Catalog
 from rigwright.patches import patch
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from rigwright.survey.findings import Disk, GpuProcess, SeenCard
 from rigwright.survey.suggest import Answers, Offer, card_names, choose_cards, entry, free_port, models_root, offer
@@ -39,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Box:
 
 @pytest.fixture(scope="module")
 def catalog(place: Box) -> Catalog:
-    return Catalog.load([place.folder / "catalog"])
+    return load_catalog([place.folder / "catalog"])
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_cards_are_named_in_bus_order_up_to_one_that_the_catalogue_lacks(
 
 
 def test_of_two_cards_with_one_pci_id_the_memory_decides() -> None:
-    shipped = Catalog.load([ROOT / "catalog"])
+    shipped = load_catalog([ROOT / "catalog"])
     assert card_names(capture("two-sockets"), shipped) == ("rtx-2080-ti-22g", "rtx-3090", "rtx-3090", "rtx-3090")
     for memory, name in ((11264, "rtx-2080-ti"), (0, "rtx-2080-ti")):
         seen = replace(BARE, cards=(replace(TURING, vram_mib=memory),))
@@ -213,7 +214,7 @@ def test_a_variant_that_is_not_there_is_an_error(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize("variant", ["vllm/default", "vllm/dual", "vllm/qwen3-8b-per-card", "llamacpp/65k"])
 def test_a_shipped_variant_is_offered_before_its_weights_are_locked(tmp_path: Path, variant: str) -> None:
-    shipped = Catalog.load([ROOT / "catalog"]).model_copy(update={"patches": patch.load([ROOT / "patches"])})
+    shipped = load_catalog([ROOT / "catalog"]).model_copy(update={"patches": patch.load([ROOT / "patches"])})
     survey = replace(BARE, cards=cards(replace(CARD, vram_mib=24576), replace(CARD, vram_mib=24576)))
     found = offer(variant, survey, ANSWERS, shipped, Lock.load([ROOT / "locks"]), str(tmp_path / "rig.py"))
     assert (found.refusal, found.unlocked) == ("", True)

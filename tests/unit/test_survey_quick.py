@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from checks.survey.host import code, common, dpkg, files, heard
-from rigwright.host import facts
+from rigwright.plan import facts
 from tests.unit.scripts import stand_in
 from tests.unit.survey_root import Write
 from tests.unit.test_facts import probe

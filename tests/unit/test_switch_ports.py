@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.host.unit_states import UnitState
 from rigwright.render import render
 from rigwright.serving.activation import Activation
 from rigwright.serving.generation import ACTIVATING, Generation
 from rigwright.serving.listeners import PREFIX, names
-from rigwright.serving.unit_states import UnitState
 from tests.unit.host_folder import HostFolder
 from tests.unit.samples import instance
 from tests.unit.scripts import activate, stand_in

@@ -8,8 +8,8 @@ import pytest
 
 from rigwright.engines import kinds
 from rigwright.engines.log import faults, matching_cause
-from rigwright.inventory import ROOT
 from rigwright.operate import kernel_messages
+from rigwright.paths import ROOT
 
 REPLAYED = {
     "the driver is older than the engine's CUDA": (

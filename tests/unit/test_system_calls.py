@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from checks.settings import declared
-from rigwright.declaration.entry import Roots
 from rigwright.engines import apart
-from rigwright.inventory import ROOT
+from rigwright.model.entry import Roots
 from rigwright.operate.place import Place
+from rigwright.paths import ROOT
 from rigwright.system_calls import OF_JOBS, filter_lines
 from roles.client import command
 

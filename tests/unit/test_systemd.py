@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rigwright.engines.kind import KEY_FILE, Expanded
-from rigwright.serving.systemd import command_line, environment_file, word
+from rigwright.engines.kind import KEY_FILE
+from rigwright.host.systemd import Expanded, command_line, environment_file, word
 
 # systemd's extract_first_word() takes these (systemd.service(5), table "Quoting"); \x, \u and octal ones beside them
 ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "} | {

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from cli import tables
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.unit.terminal import on_terminal
 
 NAMES = [*tables.NUMBERS, "host", "state", "why", ""]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rigwright.declaration.rig import Rig
-from rigwright.declaration.theirs import Theirs, theirs_of
 from rigwright.host.basics import Listener
+from rigwright.model.rig import Rig
+from rigwright.model.theirs import Theirs, theirs_of
 from rigwright.serving.activation import Activation
 from rigwright.serving.theirs import Container, Found, Taking, leaving, parse, records, refusals, sentences
 from tests.unit import samples

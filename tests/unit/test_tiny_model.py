@@ -10,7 +10,7 @@ import pytest
 from gguf import GGUFReader
 
 from lab.tiny_model import HEAVY, TINY, Size, write
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 
 SMALL = Size(layers=3, width=192, heads=6, kv_heads=3, feed_forward=320, context=512)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import Frozen, Invalid
 from rigwright.supply import lock
 from rigwright.toml import parse, plain, tomllib

@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 
-from rigwright.declaration.entry import Roots
-from rigwright.inventory import ROOT
-from rigwright.supply import tools
+from rigwright.delivery import tools
+from rigwright.model.entry import Roots
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact, Lock
 from tests.unit.samples import facts, instance, rig, wheel
 

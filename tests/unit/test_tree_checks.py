@@ -11,8 +11,8 @@ import pytest
 
 from checks import Drift, test_cuda_toolkit, test_engines, test_generation, test_tools, test_trees
 from checks.survey.taken import Survey
-from rigwright import trees
-from rigwright.host.desired import desired
+from rigwright.plan import trees
+from rigwright.plan.desired import desired
 from rigwright.serving.generation import mode
 from rigwright.weights.records import PACKAGE, programs
 from tests.unit.samples import facts, instance, rig

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.host.desired import desired
-from rigwright.trees import declared, missing
+from rigwright.plan.desired import desired
+from rigwright.plan.trees import declared, missing
 from roles.envs.host.tree import see
 from roles.trees.host import glance, look, settle
 from roles.trees.host.entry import content

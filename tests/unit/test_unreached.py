@@ -22,7 +22,7 @@ from pyinfra.api.exceptions import ConnectError
 
 from checks import looking
 from cli import main
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from roles import transport
 from roles.unreached import why
 from tests.unit.samples import Box, chat, entry

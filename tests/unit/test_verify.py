@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.declaration.rig import Instance
+from rigwright.host.unit_states import UnitState
+from rigwright.model.rig import Instance
 from rigwright.operate.place import Place
 from rigwright.operate.verify import CHECKS, PATCHES, Finding, passed
 from rigwright.serving.live import Process, Served
-from rigwright.serving.unit_states import UnitState
 from roles.client import Client
 from roles.client.verify import patched, verify
 from tests.unit.client_host import client_host

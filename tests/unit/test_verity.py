@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from rigwright.supply.fetching import spec
+from rigwright.delivery.fetching import spec
 from roles.weights.host import records, verity
 from roles.weights.host.place import Place
 from roles.weights.host.spec import Spec

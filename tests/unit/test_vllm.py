@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rigwright.declaration.entry import Driver, Roots
-from rigwright.declaration.rig import COMPILED, Instance, Part, Rig
+from rigwright.engines import kind_of
 from rigwright.engines.kind import Service
 from rigwright.engines.vllm import launcher
 from rigwright.engines.vllm.command import PROGRAM
-from rigwright.host.preflight import warnings
+from rigwright.host.systemd import command_line
+from rigwright.model.entry import Driver, Roots
+from rigwright.model.rig import COMPILED, Instance, Part, Rig
+from rigwright.plan.preflight import warnings
 from rigwright.serving import units
-from rigwright.serving.systemd import command_line
 from rigwright.serving.units import unit
 from rigwright.system_calls import FORBIDDEN
 from tests.unit.checkpoints import row, rows
@@ -33,7 +34,7 @@ SOCKET = "/run/rigwright/instances/chat/api.sock"
 
 def service(instance: Instance, rig_: Rig | None = None) -> Service:
     whole = rig_ or rig(instance)
-    return instance.kind.service(whole, instance, environment(whole))
+    return kind_of(instance).service(whole, instance, environment(whole))
 
 
 def said(instance: Instance) -> dict[str, str | bool]:
@@ -306,27 +307,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_vllm_would_not_start_with_is_refused(why: str) -> None:
     changes, text = REFUSED[why]
     one = vllm(**changes)
-    (line,) = one.kind.refusals(one, Roots(), Path("/home/ops"))
+    (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
     assert line.startswith(text)
 
 
 def test_a_build_for_the_cpu_takes_no_cards() -> None:
     built = (wheel("vllm", version="0.21.0+cpu"),)
     one = vllm(artefacts=built)
-    assert one.kind.refusals(one, Roots(), Path()) == ["vLLM 0.21.0+cpu is built for the CPU: it cannot use cards"]
+    assert kind_of(one).refusals(one, Roots(), Path()) == ["vLLM 0.21.0+cpu is built for the CPU: it cannot use cards"]
     one = vllm(cards=(), artefacts=built)
-    assert one.kind.refusals(one, Roots(), Path()) == []
+    assert kind_of(one).refusals(one, Roots(), Path()) == []
 
 
 def test_a_version_that_nobody_has_looked_at_is_refused_with_what_would_help() -> None:
     one = vllm(known=None)
-    (line,) = one.kind.refusals(one, Roots(), Path("/home/ops"))
+    (line,) = kind_of(one).refusals(one, Roots(), Path("/home/ops"))
     assert "/home/ops/catalog/flags/vllm-0.21.0.json" in line
 
 
 def test_code_of_a_models_and_files_are_the_inventorys_to_allow() -> None:
     one = vllm(trust_remote_code=True, flags={"tool-parser-plugin": "/x.py"}, environment={"LD_PRELOAD": "/x.so"})
-    assert sorted(one.kind.reserved(one)) == [
+    assert sorted(kind_of(one).reserved(one)) == [
         "environment.LD_PRELOAD",
         "flags.tool-parser-plugin",
         "variant.trust_remote_code",

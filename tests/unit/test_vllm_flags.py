@@ -12,7 +12,7 @@ from rigwright.engines.vllm import reserved
 from rigwright.engines.vllm.judge import count, judge, variables
 from rigwright.engines.vllm.own import OWN_FLAGS, OWN_VARIABLES, REMOVED, REMOVED_VARIABLES
 from rigwright.engines.vllm.snapshot import Snapshot, Value, file_name, parse, read
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.problems import Invalid
 
 SHIPPED = sorted((ROOT / "catalog" / "flags").glob("vllm-*.json"))

@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.engines.vllm.rules import refusals
 from rigwright.engines.vllm.snapshot import Value, file_name, read
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 SNAPSHOT = read(ROOT / "catalog" / "flags" / file_name("0.21.0"))
 

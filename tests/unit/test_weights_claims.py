@@ -22,7 +22,7 @@ PATHS = [f"_packages/{number}/some.whl" for number in range(20)]
 def place(tmp_path: Path) -> Place:
     (tmp_path / "models").mkdir()
     spec = {"root": tmp_path / "models", "records": tmp_path / "records", "ledger": tmp_path / "owned"}
-    return Place(cast(Any, SimpleNamespace(**spec, fs_verity=False)))
+    return Place(cast("Any", SimpleNamespace(**spec, fs_verity=False)))
 
 
 def test_all_claims_reach_the_disk_once_and_before_any_folder_is_made(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from roles.weights.host import http, reach
 from roles.weights.host.reach import Unsafe, judged, public
 from roles.weights.host.spec import Pace, Refused

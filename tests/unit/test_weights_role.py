@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import roles.weights
-from rigwright.declaration.entry import Roots
-from rigwright.supply.fetching import spec
+from rigwright.delivery.fetching import spec
+from rigwright.model.entry import Roots
 from rigwright.weights.records import recorded
 from roles import fetching
 from tests.unit import programs

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import roles
-from rigwright.declaration.rig import Rig
+from rigwright.delivery.fetching import wheels_spec
+from rigwright.delivery.network import network
+from rigwright.delivery.tools import requirements
+from rigwright.model.rig import Rig
 from rigwright.render import render
-from rigwright.supply.fetching import wheels_spec
 from rigwright.supply.lock import Artefact
-from rigwright.supply.network import network
-from rigwright.supply.tools import requirements
 from roles.tools import load_judges
 from tests.unit.file_server import FileServer, file_server, redirect, whole
 from tests.unit.index_server import PackageIndex
@@ -42,7 +42,7 @@ def inner() -> Iterator[FileServer]:
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rigwright.supply.fetching.LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr("rigwright.delivery.fetching.LOCKS", str(tmp_path / "locks"))
 
 
 def locked(index: PackageIndex) -> Artefact:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.supply.tools import Tools
+from rigwright.delivery.tools import Tools
 from roles.envs.host import wheels
 from roles.envs.host.tree import Refused
 from tests.unit import programs, scripts

@@ -10,7 +10,7 @@ import pytest
 
 from cli.ending import Failed
 from cli.written import put
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 
 
 def test_a_file_is_written_in_one_step_with_the_usual_mode(tmp_path: Path) -> None:

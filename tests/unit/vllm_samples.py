@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rigwright.declaration.rig import DeclaredEnv, Instance, Part, Rig
 from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.snapshot import file_name, read
 from rigwright.envs.env import Environment
-from rigwright.envs.keys import EnvKeys
-from rigwright.inventory import ROOT
+from rigwright.model.envs.keys import EnvKeys
+from rigwright.model.rig import DeclaredEnv, Instance, Part, Rig
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.unit import samples
 from tests.unit.checkpoints import QWEN3, WHOLE, rows

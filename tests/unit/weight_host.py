@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from checks.looking import Box
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Rig
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Rig
 from rigwright.serving import live as served
+from rigwright.serving import stored
 from rigwright.serving.live import Served, state_script
+from rigwright.serving.stored import Stored
 from rigwright.supply.lock import Artefact
-from rigwright.weights import stored
 from rigwright.weights.records import REHASH_STAMP
-from rigwright.weights.stored import Stored
 from roles import root
 from roles.weights.host.records import File
 from tests.unit import programs, samples

@@ -16,7 +16,7 @@ from typing import Any
 from lab import conda, wheels
 from lab.envs import suits
 from lab.wheels import Wheel
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 
 # on the disk: a closure is installed in 8 GB

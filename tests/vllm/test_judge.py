@@ -19,7 +19,7 @@ import pytest
 from rigwright.engines.vllm.judge import judge
 from rigwright.engines.vllm.rules import refusals
 from rigwright.engines.vllm.snapshot import Snapshot, Value, file_name, read
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.vllm.cases import LOOSER, STRICTER, cases
 from tests.vllm.environment import said, start
 from tests.vllm.models import CONFIGS, Described, write

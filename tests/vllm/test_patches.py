@@ -12,9 +12,9 @@ from packaging.utils import canonicalize_name
 from cli.resolving.ranged import of_wheel
 from lab import wheels
 from lab.wheels import Wheel
-from rigwright.inventory import ROOT
 from rigwright.patches.apply import outcome
 from rigwright.patches.patch import Patch, load
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Lock
 from tests.vllm.environment import said, start
 

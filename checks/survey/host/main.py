@@ -137,7 +137,7 @@ def main(modules: dict[str, str], common: tuple[str, ...], probe: str, questions
     for name in common:
         load(name, modules[name])
     if dpkg := sys.modules.get(f"{PACKAGE}.dpkg"):
-        cast(Any, dpkg).known()
+        cast("Any", dpkg).known()
     found: dict[str, dict[str, object]] = {}
     parts: dict[str, list[bytes]] = {}
     waiting = selectors.DefaultSelector()

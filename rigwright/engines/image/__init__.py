@@ -9,34 +9,35 @@ from typing import TYPE_CHECKING, cast
 
 from packaging.utils import canonicalize_name
 
-from rigwright.containers.tables import REFRESH_UNIT, SPEC
-from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.models import Selection
-from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.image import compose, install, run
 from rigwright.engines.image.keys import Engine, Variant
 from rigwright.engines.image.start import by
-from rigwright.engines.keys import EngineKeys
-from rigwright.engines.kind import Installation, InstallingKind, Job, Service
+from rigwright.engines.kind import InstallingKind, Service
 from rigwright.engines.log import Begun, Cause
 from rigwright.engines.metrics import Names
+from rigwright.engines.rule import Placed, Rule
 from rigwright.engines.vllm import Vllm
+from rigwright.model.catalog import Catalog, Model
+from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation, Job
+from rigwright.model.models import Selection
+from rigwright.model.rig import Instance, Part, Rig
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 
 class _Inside(Vllm):
     """vLLM whose version the catalogue says: no lock knows what is in an image."""
 
     def release(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> str:
-        return cast(Engine, engine).version
+        return cast("Engine", engine).version
 
 
 INSIDE = _Inside()
@@ -107,11 +108,11 @@ class Image(InstallingKind):
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The image."""
-        return {cast(Engine, engine).image: "image"}
+        return {cast("Engine", engine).image: "image"}
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
         """What the catalogue says that is in it: no lock knows."""
-        return {canonicalize_name(cast(Engine, engine).serves): cast(Engine, engine).version}
+        return {canonicalize_name(cast("Engine", engine).serves): cast("Engine", engine).version}
 
     def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
         """Those of what is in it."""
@@ -151,7 +152,7 @@ class Image(InstallingKind):
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> Installation:
         """The image, unpacked."""
-        return install.installation(rig, name, cast(Engine, engine), facts.system)
+        return install.installation(rig, name, cast("Engine", engine), facts.system)
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/image/install.sh.j2."""
@@ -163,7 +164,7 @@ class Image(InstallingKind):
 
     def compose(self, rig: Rig, instance: Instance) -> dict[str, str]:
         """The same container."""
-        made = install.installation(rig, instance.engine_name, cast(Engine, instance.engine))
+        made = install.installation(rig, instance.engine_name, cast("Engine", instance.engine))
         service = run.service(rig, instance, made)
         return compose.compose(instance, service, run.container(rig, instance, made), made)
 

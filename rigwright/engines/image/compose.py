@@ -13,13 +13,13 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.container import Container
 from rigwright.engines.image.install import CHANGED, ORIGINALS, Unpacked, planned
 from rigwright.engines.image.originals import ROOT
 from rigwright.engines.image.run import INSIDE, KEY, PYTHON
 from rigwright.engines.image.start import TEMPORARY
 from rigwright.engines.kind import Service
+from rigwright.model.rig import Instance
 from rigwright.patches.patch import PROGRAM as APPLY
 
 # What the environment of compose has to say.

@@ -6,9 +6,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from rigwright.declaration.rig import Rig
 from rigwright.engines.container import Container
 from rigwright.engines.image.start import TEMPORARY, Start, named
+from rigwright.model.rig import Rig
 
 CRUN, PYTHON, NVIDIA_CTK = "/usr/bin/crun", "/usr/bin/python3", "/usr/bin/nvidia-ctk"
 # What writes for it what podman would have written.

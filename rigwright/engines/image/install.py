@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rigwright.declaration.rig import Rig
 from rigwright.engines.image.keys import Engine
 from rigwright.engines.image.start import By, by
-from rigwright.engines.kind import FILES, MARKER, Installation, Job
+from rigwright.model.installation import FILES, MARKER, Installation, Job
+from rigwright.model.rig import Rig
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.patches.shadow import shadows
 from rigwright.render import render
@@ -113,7 +113,7 @@ def patching(made: Unpacked, job: Job, image: str) -> str:
 
 def script(rig: Rig, made: Installation, job: Job) -> str:
     """The job that unpacks it."""
-    made = cast(Unpacked, made)
+    made = cast("Unpacked", made)
     manifest, configuration = images.manifest(made.artefacts), images.configuration(made.artefacts)
     blobs = {one.sha256: f"{rig.roots.models}/{below_models(one)}" for one in made.artefacts if not one.is_written}
     named = {

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rigwright.engines.keys import PatchedKeys
 from rigwright.engines.vllm.keys import Variant as Variant
+from rigwright.model.engines.keys import PatchedKeys
 from rigwright.types import AbsolutePath, CatalogName, Version
 
 

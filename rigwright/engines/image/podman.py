@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.rig import CONTAINERS, Rig
 from rigwright.engines.container import Container
 from rigwright.engines.image.start import CALLS, TEMPORARY, Start, named
-from rigwright.engines.kind import Expanded
+from rigwright.host.systemd import Expanded
+from rigwright.model.rig import CONTAINERS, Rig
 
 # Said by the program that makes the folder, for the next command of the unit.
 OWN_USER = Expanded("--user=${RW_OWNER}")

@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from rigwright.containers.tables import REFRESH_UNIT, SPEC
-from rigwright.declaration.rig import COMPILED, CONTAINERS, Instance, Rig
 from rigwright.engines.container import Container, Mount
 from rigwright.engines.image import crun, podman
 from rigwright.engines.image.install import STORE, Unpacked
 from rigwright.engines.image.keys import Variant
 from rigwright.engines.image.start import CALLS, OWNER, named
-from rigwright.engines.kind import Installation, Service
+from rigwright.engines.kind import Service
 from rigwright.engines.vllm import command
+from rigwright.model.containers.tables import REFRESH_UNIT, SPEC
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, CONTAINERS, Instance, Rig
 from rigwright.render import render
 from rigwright.supply import images
 from rigwright.system_calls import FORBIDDEN
@@ -58,14 +59,14 @@ def container(rig: Rig, instance: Instance, made: Installation) -> Container:
             Mount(rig.program(command.PROGRAM), launcher),
             Mount(command.cache(rig, instance, made), COMPILED, writable=True),
             *(Mount(path, path) for path in models),
-            *(Mount(*one) for one in cast(Unpacked, made).changed(rig.installed(made.folder)).items()),
+            *(Mount(*one) for one in cast("Unpacked", made).changed(rig.installed(made.folder)).items()),
         ),
         devices=tuple(f"nvidia.com/gpu={index}" for index in instance.cards),
-        shared_memory=cast(Variant, instance.variant).shm_size,
+        shared_memory=cast("Variant", instance.variant).shm_size,
         spec=SPEC if instance.cards else "",
         folder=folder,
         program=rig.program(named("container", ".sh", _program())),
-        by=cast(Unpacked, made).by,
+        by=cast("Unpacked", made).by,
     )
 
 

@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, cast
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.models import Selection
-from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
-from rigwright.engines.keys import EngineKeys
-from rigwright.engines.kind import Installation, InstallingKind, Job, Service
+from rigwright.engines.kind import InstallingKind, Service
 from rigwright.engines.llama_cpp import able, build, command, flags, log_patterns, model, reserved, told
 from rigwright.engines.llama_cpp.keys import OWN_FLAGS, Engine, Variant
 from rigwright.engines.metrics import Names
+from rigwright.engines.rule import Placed, Rule
+from rigwright.model.catalog import Catalog, Model
+from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation, Job
+from rigwright.model.models import Selection
+from rigwright.model.rig import Instance, Part, Rig
 from rigwright.patches.keys import LLAMA_CPP
 from rigwright.supply import lock
 from rigwright.supply.lock import Artefact
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 
 # llama-cpp-python's releases whose llama-server answers them.
@@ -43,7 +44,6 @@ class LlamaCpp(InstallingKind):
     packages = ("cmake", "g++", "ninja-build")
     program = "llama-server"
     pieces = "source"
-    needs_toolkit = True
     causes = log_patterns.CAUSES
     log_marker = log_patterns.MARKER
     counts = told.COUNTS
@@ -63,7 +63,7 @@ class LlamaCpp(InstallingKind):
 
     def crowds(self, instance: Instance) -> str:
         """By itself it starts a thread for each processor, which waits for all others at every step of a token."""
-        if instance.cards or "threads" in cast(Variant, instance.variant).flags:
+        if instance.cards or "threads" in cast("Variant", instance.variant).flags:
             return ""
         return "it takes all processors, as no flags.threads is set: clients of both would wait for minutes"
 
@@ -73,7 +73,7 @@ class LlamaCpp(InstallingKind):
 
     def steps(self, instance: Instance) -> tuple[str, Names]:
         """It counts where it is told to, and else shows its slots."""
-        flags = cast(Variant, instance.variant).flags
+        flags = cast("Variant", instance.variant).flags
         if "metrics" in flags:
             return command.METRICS, self.counts
         return "" if "no-slots" in flags else command.SLOTS, Names()
@@ -84,7 +84,7 @@ class LlamaCpp(InstallingKind):
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
         """The source."""
-        return {cast(Engine, engine).source: "source"}
+        return {cast("Engine", engine).source: "source"}
 
     def patchable(self, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> Mapping[str, str]:
         """Its source tree."""
@@ -96,17 +96,17 @@ class LlamaCpp(InstallingKind):
 
     def known(self, catalog: Catalog, engine: EngineKeys, artefacts: tuple[Artefact, ...]) -> flags.Snapshot | None:
         """The options of this version, if the catalogue has them."""
-        path = catalog.snapshots.get(flags.file_name(artefacts[0].version, cast(Engine, engine).commit))
+        path = catalog.snapshots.get(flags.file_name(artefacts[0].version, cast("Engine", engine).commit))
         return flags.read(path) if path else None
 
     def refusals(
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
         """What this llama-server would not start with, be it the variant's or what its keys become."""
-        variant, snapshot = cast(Variant, instance.variant), cast("flags.Snapshot | None", instance.known)
+        variant, snapshot = cast("Variant", instance.variant), cast("flags.Snapshot | None", instance.known)
         if snapshot is None:
             if variant.flags or variant.memory_lock or variant.thinking:
-                engine = cast(Engine, instance.engine)
+                engine = cast("Engine", instance.engine)
                 name = flags.file_name(instance.artefacts[0].version, engine.commit)
                 path = folder / "catalog" / "flags" / name
                 made = f"run its `llama-server --help > {path}`"
@@ -122,7 +122,7 @@ class LlamaCpp(InstallingKind):
 
     def reserved(self, instance: Instance) -> dict[str, str]:
         """CMake options, and options of llama-server."""
-        engine, variant = cast(Engine, instance.engine), cast(Variant, instance.variant)
+        engine, variant = cast("Engine", instance.engine), cast("Variant", instance.variant)
         snapshot = cast("flags.Snapshot | None", instance.known)
         found = {f"options.{name}": why for name, why in reserved.options(engine.options).items()}
         if snapshot is not None:
@@ -131,11 +131,11 @@ class LlamaCpp(InstallingKind):
 
     def installation(self, rig: Rig, name: str, engine: EngineKeys, facts: HostFacts) -> build.Build:
         """What is compiled."""
-        return build.build(rig, name, cast(Engine, engine), facts)
+        return build.build(rig, name, cast("Engine", engine), facts)
 
     def script(self, rig: Rig, made: Installation, job: Job) -> str:
         """templates/llama_cpp/build.sh.j2."""
-        return build.script(rig, cast(build.Build, made), job)
+        return build.script(rig, cast("build.Build", made), job)
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """llama-server's command line."""
@@ -143,7 +143,7 @@ class LlamaCpp(InstallingKind):
 
     def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
         """It says its commit."""
-        engine = cast(Engine, rig.engines[made.name])
+        engine = cast("Engine", rig.engines[made.name])
         return (f"{rig.installed(made.folder)}/bin/llama-server", "--version"), engine.commit[:7]
 
     def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.abilities import Ability
 from rigwright.engines.llama_cpp.keys import Variant
 from rigwright.engines.llama_cpp.model import OPTIONS
+from rigwright.model.rig import Instance
 
 
 def abilities(instance: Instance) -> frozenset[Ability]:
@@ -15,7 +15,7 @@ def abilities(instance: Instance) -> frozenset[Ability]:
 
     Whether its template knows tools stands in the GGUF file alone: what is made for agents has to call them.
     """
-    variant = cast(Variant, instance.variant)
+    variant = cast("Variant", instance.variant)
     flags, parts = variant.flags, {part.option for part in instance.parts}
     found: dict[Ability, object] = {
         "tools": variant.purpose and "agents" in variant.purpose.workloads,

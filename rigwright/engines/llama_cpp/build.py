@@ -8,9 +8,9 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
-from rigwright.engines.kind import FILES, MARKER, Installation, Job
 from rigwright.engines.llama_cpp.keys import Engine, Variant
+from rigwright.model.installation import FILES, MARKER, Installation, Job
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.toolkit import toolkit
 from rigwright.patches.patch import PROGRAM, Patch, becomes, named
 from rigwright.render import render
@@ -18,7 +18,7 @@ from rigwright.supply.lock import Artefact
 from rigwright.weights.records import below_models
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 # Raised when the build's steps change in a way that changes what they install.
 RECIPE = 1

@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import cast
 
 from rigwright.engines import fit
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
 from rigwright.engines.llama_cpp.keys import Variant
 from rigwright.engines.llama_cpp.model import OPTIONS
+from rigwright.engines.rule import Placed, Rule
 
 # Bytes of one number in a KV cache of each type (ggml.h: blocks of 32 numbers, with what scales them).
 BYTES = {
@@ -35,7 +35,7 @@ NO_TENSOR_SPLIT = frozenset(
 
 
 def _variant(one: Placed) -> Variant:
-    return cast(Variant, one.instance.variant)
+    return cast("Variant", one.instance.variant)
 
 
 def _quantised_values(one: Placed) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import KEY_FILE, Sandbox, Service
 from rigwright.engines.llama_cpp.flags import Snapshot
 from rigwright.engines.llama_cpp.keys import Variant
+from rigwright.model.entry import Roots
+from rigwright.model.rig import Instance, Rig
 
 SANDBOX = Sandbox(
     exposure=0.5,
@@ -22,7 +22,7 @@ CORS = frozenset({"cors-origins", "cors-methods", "cors-headers", "cors-credenti
 
 def options(instance: Instance, roots: Roots) -> dict[str, str | bool]:
     """What an instance's keys set, as flags are written: option without its dashes -> value, or True for a bare one."""
-    variant, snapshot = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+    variant, snapshot = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
     made: dict[str, str | bool] = {part.option: roots.weight_path(part.files[0]) for part in instance.parts}
     made |= {
         "alias": instance.model_name,
@@ -64,7 +64,7 @@ def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
     """
     words = [f"{folder}/bin/llama-server"]
     # asked for by name or not: an engine that somebody may ask for its figures tells them
-    flags = dict(cast(Variant, instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
+    flags = dict(cast("Variant", instance.variant).flags) | ({"metrics": True} if rig.scrapers else {})
     for option, value in (*options(instance, rig.roots).items(), *sorted(flags.items())):
         words += [f"--{option}"] if value is True else [f"--{option}", value if isinstance(value, str) else str(value)]
     return tuple(words)
@@ -72,7 +72,7 @@ def command(rig: Rig, instance: Instance, folder: str) -> tuple[str, ...]:
 
 def service(rig: Rig, instance: Instance, folder: str) -> Service:
     """How an instance is run."""
-    variant = cast(Variant, instance.variant)
+    variant = cast("Variant", instance.variant)
     return Service(
         command=command(rig, instance, folder),
         environment={},

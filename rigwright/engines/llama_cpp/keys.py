@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rigwright.engines.keys import PatchedKeys, VariantKeys
+from rigwright.model.engines.keys import PatchedKeys, VariantKeys
 from rigwright.problems import counted
 from rigwright.types import CatalogName, CmakeOption, CmakeValue, Commit, Flag, FlagValue, Subtree, Tokens
 
@@ -53,6 +53,8 @@ OWN_OPTIONS = frozenset(
 
 class Engine(PatchedKeys):
     """A compiled llama.cpp."""
+
+    needs_toolkit = True
 
     kind: Literal["llama.cpp"] = Field(description="Kind.")
     source: CatalogName = Field(description="The input, or locked artefact, to compile.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rigwright.declaration.catalog import Model
-from rigwright.declaration.models import Candidates, Missing, Selection
-from rigwright.declaration.rig import Part
+from rigwright.model.catalog import Model
+from rigwright.model.models import Candidates, Missing, Selection
+from rigwright.model.rig import Part
 from rigwright.supply.lock import Artefact
 
 # Key of a model -> the option of llama-server that takes its file (llama-server --help).

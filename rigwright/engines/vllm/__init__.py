@@ -9,19 +9,14 @@ from typing import cast
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rigwright.declaration.catalog import Catalog, Model
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.models import Missing, Selection
-from rigwright.declaration.rig import Instance, Part, Rig
 from rigwright.engines.abilities import Ability
 from rigwright.engines.api_paths import COMPLETIONS, MESSAGES, released_paths
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
-from rigwright.engines.keys import EngineKeys
-from rigwright.engines.kind import Installation, Kind, Service
+from rigwright.engines.kind import Kind, Service
 from rigwright.engines.log import Begun
 from rigwright.engines.metrics import Names
 from rigwright.engines.offline import Offline, Wanted
+from rigwright.engines.rule import Placed, Rule
 from rigwright.engines.vllm import (
     able,
     command,
@@ -39,6 +34,12 @@ from rigwright.engines.vllm.keys import Engine, Variant
 from rigwright.engines.vllm.own import OWN_FLAGS
 from rigwright.engines.vllm.snapshot import Snapshot, Value
 from rigwright.envs.env import Environment
+from rigwright.model.catalog import Catalog, Model
+from rigwright.model.engines.keys import EngineKeys
+from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation
+from rigwright.model.models import Missing, Selection
+from rigwright.model.rig import Instance, Part, Rig
 from rigwright.supply.lock import Artefact
 
 DISTRIBUTION = "vllm"
@@ -103,10 +104,6 @@ class Vllm(Kind):
         """OpenAI's, and Anthropic's with the releases of `MESSAGES_RELEASES`."""
         return (*COMPLETIONS, *released_paths(MESSAGES_RELEASES, self.release(instance.engine, instance.artefacts)))
 
-    def env(self, engine: EngineKeys) -> str:
-        """The one that it names."""
-        return cast(Engine, engine).env
-
     def parts(self, model_: Model, selection: Selection) -> tuple[Part, ...]:
         """A folder of safetensors."""
         return model.parts(model_, selection)
@@ -124,7 +121,7 @@ class Vllm(Kind):
         self, instance: Instance, roots: Roots, folder: Path, capabilities: frozenset[str] = frozenset()
     ) -> list[str]:
         """What this vLLM would not start with, be it the variant's or what its keys become."""
-        variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+        variant, known = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
         found_version = self.release(instance.engine, instance.artefacts)
         if not found_version:
             return [f"{instance.engine_name} cannot be started: its environment does not contain {DISTRIBUTION}"]
@@ -168,7 +165,7 @@ class Vllm(Kind):
 
     def reserved(self, instance: Instance) -> dict[str, str]:
         """Options and variables of vLLM's, and code that comes with a model."""
-        variant, known = cast(Variant, instance.variant), cast("Snapshot | None", instance.known)
+        variant, known = cast("Variant", instance.variant), cast("Snapshot | None", instance.known)
         if known is None:
             return {}
         found = {f"flags.{name}": why for name, why in reserved.flags(known, launched.flags(instance)).items()}
@@ -179,11 +176,11 @@ class Vllm(Kind):
 
     def shared_memory(self, instance: Instance) -> str:
         """By its key: its processes hand each other tensors there."""
-        return cast(Variant, instance.variant).shm_size
+        return cast("Variant", instance.variant).shm_size
 
     def notes(self, instance: Instance) -> list[str]:
         """What starts it, and code that comes with the model."""
-        variant, found = cast(Variant, instance.variant), []
+        variant, found = cast("Variant", instance.variant), []
         if plugin := launched.plugin(instance):
             mode = f" in mode {variant.mode}" if variant.mode else ""
             found.append(f"is started by {plugin.keys.launcher} of plugin {plugin}{mode}")
@@ -197,7 +194,7 @@ class Vllm(Kind):
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
         """vLLM's command line."""
-        return command.service(rig, instance, cast(Environment, made))
+        return command.service(rig, instance, cast("Environment", made))
 
     def offline(self, rig: Rig, instance: Instance, made: Installation, wanted: Wanted) -> Offline | None:
         """vLLM's own benches."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from rigwright.declaration.models import Missing
-from rigwright.declaration.rig import Instance
 from rigwright.engines.abilities import Ability
 from rigwright.engines.vllm import launched, model
 from rigwright.engines.vllm.keys import Variant
+from rigwright.model.models import Missing
+from rigwright.model.rig import Instance
 
 # Sections of config.json that models have which see (transformers' composite configs)
 SEEING = ("vision_config", "vision_tower_config")
@@ -18,7 +18,7 @@ BLIND = ("language-model-only", "language_model_only")
 
 def abilities(instance: Instance) -> frozenset[Ability]:
     """Of an instance, by its keys, flags, plugin and weights."""
-    variant, flags = cast(Variant, instance.variant), launched.flags(instance)
+    variant, flags = cast("Variant", instance.variant), launched.flags(instance)
     plugin = launched.plugin(instance)
     found: dict[Ability, object] = {
         "tools": variant.tool_call_parser or flags.get("tool-call-parser"),

@@ -10,12 +10,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rigwright.declaration.models import Missing
 from rigwright.engines import fit
-from rigwright.engines.caution import Placed, Rule
 from rigwright.engines.fit import Memory
+from rigwright.engines.rule import Placed, Rule
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.model import DRAFT, MODEL, of
+from rigwright.model.models import Missing
 from rigwright.weights.checkpoint import Checkpoint
 
 # The patch by which prefix caching and MTP agree.
@@ -41,7 +41,7 @@ SHARE = 0.92
 
 
 def _variant(one: Placed) -> Variant:
-    return cast(Variant, one.instance.variant)
+    return cast("Variant", one.instance.variant)
 
 
 def _checkpoint(one: Placed, option: str = MODEL) -> Checkpoint | None:

@@ -9,9 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import cast
 
-from rigwright.declaration.entry import Roots
-from rigwright.declaration.rig import COMPILED, Instance, Rig
-from rigwright.engines.kind import KEY_FILE, Installation, Sandbox, Service
+from rigwright.engines.kind import KEY_FILE, Sandbox, Service
 from rigwright.engines.request import ONE_TOKEN, Request
 from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.keys import Variant
@@ -20,6 +18,9 @@ from rigwright.engines.vllm.reserved import FAMILIES
 from rigwright.engines.vllm.snapshot import Option, Snapshot, Value
 from rigwright.envs import env
 from rigwright.envs.env import Environment
+from rigwright.model.entry import Roots
+from rigwright.model.installation import Installation
+from rigwright.model.rig import COMPILED, Instance, Rig
 
 # What is started, as text.
 LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
@@ -75,7 +76,7 @@ def peers(rig: Rig, instance: Instance) -> dict[str, str]:
 
 def options(instance: Instance, roots: Roots) -> dict[str, Value]:
     """What an instance's keys set: option without its dashes -> value, or True for a bare one."""
-    variant = cast(Variant, instance.variant)
+    variant = cast("Variant", instance.variant)
     made: dict[str, Value] = {"served-model-name": instance.model_name, "uds": instance.socket, **variant.options}
     if variant.tool_call_parser:
         made["enable-auto-tool-choice"] = True
@@ -113,10 +114,10 @@ def command(rig: Rig, instance: Instance, python: str, launcher: str, key_file: 
 def asked(instance: Instance, set_: Mapping[str, Value], roots: Roots) -> tuple[str, ...]:
     """What is served, and how, one word an item: the model's folder, options that keys set, and those of `flags`."""
     model = next(part for part in instance.parts if part.option == MODEL)
-    known = cast(Snapshot, instance.known)
+    known = cast("Snapshot", instance.known)
     words = [f"{roots.models}/{model.files[0].weight_folder}"]
     for option, value in (*set_.items(), *sorted(launched.flags(instance).items())):
-        words += cast(Option, known.find(option)).words(option, value)
+        words += cast("Option", known.find(option)).words(option, value)
     return tuple(words)
 
 
@@ -164,7 +165,7 @@ def served(
         words: Its command line.
         variables: Its environment.
     """
-    variant = cast(Variant, instance.variant)
+    variant = cast("Variant", instance.variant)
     warmup = variant.warmup
     warm = Request(ONE_TOKEN.path, {**(ONE_TOKEN.body or {}), "max_tokens": warmup.max_tokens}) if warmup else ONE_TOKEN
     return Service(

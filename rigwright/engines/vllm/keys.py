@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rigwright.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
 from rigwright.problems import Frozen
 from rigwright.types import CatalogName, Flag, MemorySize, Name, OptionValue, Requests, Table, Text, Tokens, Variable
 
@@ -26,6 +26,11 @@ class Engine(EngineKeys):
 
     kind: Literal["vllm"] = Field(description="Kind.")
     env: CatalogName = Field(description="An entry of the table `envs`, with vLLM in it.")
+
+    @property
+    def environment(self) -> str:
+        """The one that it names."""
+        return self.env
 
 
 class Warmup(Frozen):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from rigwright.declaration.rig import Instance
 from rigwright.engines.vllm.judge import unknown
 from rigwright.engines.vllm.keys import Variant
 from rigwright.engines.vllm.snapshot import Snapshot, Value
+from rigwright.model.rig import Instance
 from rigwright.plugins.keys import Mode
 from rigwright.plugins.plugin import Plugin
 from rigwright.problems import suggestion
@@ -27,18 +27,18 @@ def plugin(instance: Instance) -> Plugin | None:
 
 def mode(instance: Instance) -> Mode:
     """The mode that an instance's plugin runs in; an empty one without."""
-    found, name = plugin(instance), cast(Variant, instance.variant).mode
+    found, name = plugin(instance), cast("Variant", instance.variant).mode
     return found.keys.modes.get(name or "", Mode()) if found else Mode()
 
 
 def flags(instance: Instance) -> dict[str, Value]:
     """More options of an instance: those of its plugin's mode, over which its variant has a say."""
-    return {**mode(instance).flags, **cast(Variant, instance.variant).flags}
+    return {**mode(instance).flags, **cast("Variant", instance.variant).flags}
 
 
 def variables(instance: Instance) -> dict[str, str]:
     """More variables of an instance, in the same way."""
-    return {**mode(instance).environment, **cast(Variant, instance.variant).environment}
+    return {**mode(instance).environment, **cast("Variant", instance.variant).environment}
 
 
 def refusals(instance: Instance, known: Snapshot, options: Mapping[str, Value]) -> Iterator[str]:
@@ -49,7 +49,7 @@ def refusals(instance: Instance, known: Snapshot, options: Mapping[str, Value]) 
         known: Its version of vLLM.
         options: What its keys become, without `flags`.
     """
-    found, variant = plugin(instance), cast(Variant, instance.variant)
+    found, variant = plugin(instance), cast("Variant", instance.variant)
     if found is None:
         if variant.mode is not None:
             yield (

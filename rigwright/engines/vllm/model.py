@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.catalog import Model
-from rigwright.declaration.models import Missing, Selection
-from rigwright.declaration.rig import Part
+from rigwright.model.catalog import Model
+from rigwright.model.models import Missing, Selection
+from rigwright.model.rig import Part
 from rigwright.supply.artefact import CONFIG, Artefact
 from rigwright.weights.checkpoint import Checkpoint, checkpoint
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rigwright.declaration.rig import Instance, Rig
 from rigwright.engines.kind import Service
 from rigwright.engines.offline import Offline, Wanted
 from rigwright.engines.vllm import launched
 from rigwright.engines.vllm.offline_program import SAID
+from rigwright.model.rig import Instance, Rig
 
 PROGRAM = Path(__file__).with_name("offline_program.py").read_text()
 WARM_UP = 3  # batches before those that are measured

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rigwright.declaration.catalog import Card
-from rigwright.declaration.rig import Rig
-from rigwright.host.facts import HostFacts
+from rigwright.model.catalog import Card
+from rigwright.model.facts import HostFacts
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.smi import Gpu
 
 

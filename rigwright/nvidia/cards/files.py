@@ -6,10 +6,10 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import POWER_UNIT, Rig
-from rigwright.inventory import ROOT
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards.smi import TIMEOUT
 from rigwright.nvidia.cards.topology import DEVICES
+from rigwright.paths import ROOT
 from rigwright.render import render
 
 # First line of each. Not the one of a generation's units (rigwright.serving.units): those are removed where no

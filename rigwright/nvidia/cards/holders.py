@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.channel import Schema, number, path, read, said, tolerant
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cards.topology import DEVICES
 from rigwright.nvidia.values import address
 from rigwright.render import render

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import POWER_UNIT, Rig
 from rigwright.host.channel import Schema, optional, read, said, sha256, truth, unit, word
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards import topology
 from rigwright.nvidia.cards.files import APPLIED, power_digest, record_path
 from rigwright.nvidia.cards.smi import Gpu

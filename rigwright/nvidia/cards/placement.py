@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rigwright.host.facts import HostFacts
+from rigwright.model.facts import HostFacts
 from rigwright.nvidia.cards.topology import Topology
 
 CAN = "OK"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
-from rigwright.nvidia.cuda.toolkit import Toolkit
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import Rig
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 # nvcc of 13.2.0 and 13.2.1 miscompiles the unpacking of low-bit quants; 13.2.86, of 13.2.2, does not
 # (https://github.com/ggml-org/llama.cpp/issues/28581, https://github.com/unslothai/unsloth/issues/4849)

@@ -9,57 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rigwright.declaration.rig import Rig
-from rigwright.patches.patch import Patch, becomes
-from rigwright.supply.tools import requirements
+from rigwright.delivery.tools import requirements
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import Rig
+from rigwright.patches.patch import becomes
 
 if TYPE_CHECKING:
-    from rigwright.host.facts import HostFacts
+    from rigwright.model.facts import HostFacts
 
 COMPILER = "nvidia-cuda-nvcc"
 # Measured: wheels of 530 MB, unpacked without what the build does not need.
 DISK_KIB = 2 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Toolkit:
-    """A toolkit on one host."""
-
-    root: str
-    """CUDAToolkit_ROOT: has bin/nvcc, include and lib64."""
-    version: str
-    """Such as "13.0"; empty where the operator's is not there."""
-    folder: str = ""
-    """Where ours is installed; empty for the operator's own."""
-    requirements: str = ""
-    """Of ours: the text of its hashed requirements."""
-    nvcc: str = ""
-    """Its compiler's own version, such as "13.0.88"; empty where the operator's does not say."""
-    patches: tuple[Patch, ...] = ()
-    """Of ours: the patches of its wheels' files."""
-
-    @property
-    def site(self) -> str:
-        """The folder of the wheels of ours: paths in patches start there."""
-        return f"{self.folder}/site"
-
-    @property
-    def patched_files(self) -> dict[str, str]:
-        """The absolute path of every file that patches change, and its SHA-256."""
-        return {f"{self.site}/{path}": digest for path, digest in becomes(self.patches).items()}
-
-    @property
-    def marker(self) -> str:
-        """Written last: ours is whole. Has the SHA-256 of each file, by its path in the root."""
-        return f"{self.folder}/files.sha256"
-
-    @property
-    def identity(self) -> str:
-        """What of it counts for what is compiled with it."""
-        return self.folder.rpartition("/")[2] or self.version
 
 
 def toolkit(rig: Rig, facts: HostFacts) -> Toolkit | None:

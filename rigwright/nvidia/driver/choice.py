@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.nvidia.tables import Offer, Tables
+from rigwright.model.rig import Rig
 from rigwright.nvidia.cuda.compilers import numbers, toolkit_refusals
 from rigwright.nvidia.driver.existing import Existing, against, existing, to_remove
 from rigwright.nvidia.driver.found import PERSISTENCE_UNIT, SOURCE, DriverFacts, release_key
-from rigwright.nvidia.driver.tables import Offer, Tables
 from rigwright.nvidia.modules.flavour import Seen, drivable, flavour_of, left_out, names, seen
 from rigwright.nvidia.modules.options import late
 from rigwright.nvidia.packages.following import filled, headers, images, prebuilt

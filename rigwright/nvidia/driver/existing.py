@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.nvidia.tables import Tables
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import LIBRARY, MODULES, DriverFacts, Package
-from rigwright.nvidia.driver.tables import Tables
 from rigwright.nvidia.modules.flavour import Seen, names, possible
 from rigwright.nvidia.packages.locked import locked
 from rigwright.types import Archive, Flavour

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rigwright.declaration.rig import POWER_UNIT, Rig
+from rigwright.model.rig import POWER_UNIT, Rig
 from rigwright.nvidia.cards import files as cards
 from rigwright.nvidia.cards.files import OWNED, POWER, Setting, record_path
 from rigwright.nvidia.driver.choice import DriverPlan

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.declaration.rig import Rig
 from rigwright.host.channel import Schema, apt_failure, file_name, optional, path, read, said, truth, word
-from rigwright.host.facts import NOWHERE
+from rigwright.model.facts import NOWHERE
+from rigwright.model.nvidia.versions import driver_of
+from rigwright.model.rig import Rig
 from rigwright.nvidia.modules.options import parameters
-from rigwright.nvidia.packages.versions import driver_of
 from rigwright.nvidia.values import address, masked, maybe, package, pci_id, secure_boot, text, version
 from rigwright.render import render
 from rigwright.types import Flavour

@@ -6,7 +6,7 @@ import json
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 
 FILE = "driver.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.choice import WORDS, DriverPlan, Refused
 from rigwright.nvidia.driver.existing import existing
 from rigwright.nvidia.driver.found import DriverFacts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.nvidia.tables import Generation, Tables
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import BusCard, DriverFacts
-from rigwright.nvidia.driver.tables import Generation, Tables
 from rigwright.types import Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("open", "proprietary")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rigwright.model.nvidia.tables import Tables
 from rigwright.nvidia.driver.found import DriverFacts
-from rigwright.nvidia.driver.tables import Tables
 from rigwright.types import Archive, Flavour
 
 # linux-modules-nvidia-580-server-open-generic, and what is behind the last dash may be a kernel's release

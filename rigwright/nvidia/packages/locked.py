@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.nvidia.versions import locked_driver
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import Package
-from rigwright.nvidia.packages.versions import locked_driver
 from rigwright.supply.lock import Artefact
 from rigwright.types import Archive
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.declaration.rig import Rig
+from rigwright.model.rig import Rig
 from rigwright.nvidia.driver.found import DriverFacts
 from rigwright.nvidia.packages.locked import locked
 from rigwright.types import Archive

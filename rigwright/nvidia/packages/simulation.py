@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rigwright.debs import simulation
+from rigwright.model.nvidia.versions import driver_of
 from rigwright.nvidia.driver.found import OF_A_DRIVER, Package
-from rigwright.nvidia.packages.versions import driver_of
 from rigwright.nvidia.packages.wanted import PREBUILT, Wanted
 
 IMAGE = re.compile(r"linux-image-(?:unsigned-)?([0-9].*)")

@@ -118,7 +118,7 @@ def compiling(prefix: Path) -> Iterator[None]:
         for lines in (left[number::most] for number in range(min(most, len(left)))):
             running.append(one := subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
             # one that does not even start compiles nothing, which is no reason to have no environment
-            with suppress(BrokenPipeError), cast(TextIO, one.stdin) as asked:
+            with suppress(BrokenPipeError), cast("TextIO", one.stdin) as asked:
                 asked.writelines(lines)
         yield
     finally:

@@ -25,7 +25,7 @@ from lab.labs import Lab
 from lab.nvidia import toolkit
 from lab.nvidia.keys import Key
 from lab.oci import File, Image
-from rigwright.containers import tables
+from rigwright.model.containers import tables
 from rigwright.supply.inputs import Input
 from rigwright.supply.lock import Artefact, text
 from tests.hosts.models import rigwright

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lab import kept
 from lab.hosts import Host
-from rigwright.engines.kind import FILES, MARKER
 from rigwright.engines.llama_cpp.build import Build
+from rigwright.model.installation import FILES, MARKER
 
 # By its name within itself the loader would take the real one for what loads it: another one, as long.
 GGML, REAL, CUDA = "libggml.so.0", "libggmx.so.0", "libggml-cuda.so"

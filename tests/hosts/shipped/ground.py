@@ -16,22 +16,23 @@ from typing import Any
 
 import pytest
 
-from lab import conda, tiny_model, tiny_projector, wheels
+from lab import conda, tiny_model, tiny_projector, wheels, world
 from lab.envs import OURS, suits
 from lab.hosts import Host, HostSpec
 from lab.hub import Hub
 from lab.index import Channel, Index
 from lab.labs import Lab
-from lab.nvidia import archive, from_nvidia, kernels, world
+from lab.nvidia import archive, from_nvidia, kernels
 from lab.nvidia.keys import Key
 from lab.nvidia.models import addresses
 from lab.wheels import Wheel
-from rigwright.declaration.catalog import Catalog
-from rigwright.declaration.rig import Rig
+from rigwright.declaration.catalog import load_catalog
 from rigwright.engines.llama_cpp.build import Build
-from rigwright.host.desired import desired
-from rigwright.inventory import ROOT, load, making
-from rigwright.nvidia.driver.tables import SHIPPED, tables
+from rigwright.inventory import load, making
+from rigwright.model.nvidia.tables import SHIPPED, tables
+from rigwright.model.rig import Rig
+from rigwright.paths import ROOT
+from rigwright.plan.desired import desired
 from rigwright.supply.lock import Lock, text
 from tests.hosts.drivers import KERNELS, OLD
 from tests.hosts.shipped import engine
@@ -122,7 +123,7 @@ def _models(hub: Hub, folder: Path) -> None:
     for name, config in CHECKPOINTS.items():
         content = {"config.json": json.dumps(config).encode(), "model.safetensors": safetensors(4096)}
         made[name] = {path: content.get(path, b"{}") for path in WHOLE}
-    inputs = Catalog.load([ROOT / "catalog"]).inputs
+    inputs = load_catalog([ROOT / "catalog"]).inputs
     for name, files in made.items():
         hub.repository(str(inputs[name].repository), files, licence="apache-2.0")
 

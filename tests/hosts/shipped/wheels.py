@@ -11,8 +11,8 @@ from pathlib import Path
 from lab import vllm_cpu, wheels
 from lab.vllm_cpu_repack import finish, put
 from lab.wheels import CACHE, Wheel
-from rigwright.declaration.catalog import Catalog
-from rigwright.inventory import ROOT
+from rigwright.declaration.catalog import load_catalog
+from rigwright.paths import ROOT
 from rigwright.supply.lock import Artefact
 from tests.hosts.image import SERVER
 
@@ -74,7 +74,7 @@ def _toolkit(group: str) -> tuple[Artefact, ...]:
 
 
 def _rows(group: str, made: Mapping[tuple[str, str], Mapping[str, bytes]]) -> tuple[Artefact, ...]:
-    asked = Catalog.load([ROOT / "catalog"]).inputs[group]
+    asked = load_catalog([ROOT / "catalog"]).inputs[group]
     shared = {"kind": "wheel", "group": group, "python": asked.python, "as_of": asked.as_of}
     found = []
     for (name, version), files in made.items():

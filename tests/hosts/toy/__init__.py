@@ -13,13 +13,14 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from rigwright.declaration.catalog import Model
-from rigwright.declaration.models import Selection
-from rigwright.declaration.rig import Instance, Part, Rig
-from rigwright.engines.keys import EngineKeys, VariantKeys
-from rigwright.engines.kind import FILES, KEY_FILE, MARKER, Installation, InstallingKind, Job, Sandbox, Service
+from rigwright.engines.kind import KEY_FILE, InstallingKind, Sandbox, Service
 from rigwright.engines.request import Request
-from rigwright.host.facts import HostFacts
+from rigwright.model.catalog import Model
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import FILES, MARKER, Installation, Job
+from rigwright.model.models import Selection
+from rigwright.model.rig import Instance, Part, Rig
 from rigwright.supply import lock
 from rigwright.types import CatalogName
 from rigwright.weights.records import below_models
@@ -64,7 +65,7 @@ class Toy(InstallingKind):
     program = "toy-server"
 
     def inputs(self, engine: EngineKeys) -> Mapping[str, lock.Kind]:
-        return {cast(Engine, engine).source: "source"}
+        return {cast("Engine", engine).source: "source"}
 
     def parts(self, model: Model, selection: Selection) -> tuple[Part, ...]:
         among = selection.candidates(model.file)
@@ -88,7 +89,7 @@ class Toy(InstallingKind):
         )
 
     def service(self, rig: Rig, instance: Instance, made: Installation) -> Service:
-        variant = cast(Variant, instance.variant)
+        variant = cast("Variant", instance.variant)
         (model,) = instance.weights
         words = [
             f"{rig.installed(made.folder)}/bin/toy-server",

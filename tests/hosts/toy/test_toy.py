@@ -14,7 +14,7 @@ import pytest
 from lab.hosts import Host
 from lab.labs import Lab
 from lab.shelf import MODEL
-from rigwright.inventory import ROOT
+from rigwright.paths import ROOT
 from tests.hosts.conftest import Boot
 from tests.hosts.support import check, deploy, plan, red
 from tests.hosts.toy import SERVER

@@ -1,0 +1,1 @@
+"""How a host reaches the outside, and the tools that it fetches and installs with."""

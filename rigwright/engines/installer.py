@@ -1,0 +1,84 @@
+"""How an environment comes to a host: put together as nobody without the network, and judged file by file as root."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from rigwright.engines import kinds
+from rigwright.engines.kind import InstallingKind
+from rigwright.envs import env
+from rigwright.envs.env import Environment, prefix
+from rigwright.model import trees
+from rigwright.model.installation import FILES, MARKER, Installation, Installer, Job
+from rigwright.model.rig import Rig
+from rigwright.patches.patch import PROGRAM, becomes
+from rigwright.render import render
+
+# In the order in which it is put together: nothing of conda packages is run before they are judged.
+PARTS = ("conda", "wheels")
+LONGEST = 3600  # seconds for each; measured with 189 wheels on two busy cores: 150
+
+
+class Environments(Installer):
+    """Conda and wheels."""
+
+    # what compiles while it runs needs a compiler of C++ beside the toolkit's own
+    packages = ("g++",)
+    program = "python"
+    by_installers = True
+
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """templates/envs/install.sh.j2."""
+        made = cast("Environment", made)
+        inside = prefix(job.target)
+        return render(
+            "envs/install.sh.j2",
+            job=job,
+            ledger=rig.ledger,
+            plan=env.plan(rig, made, job.target),
+            make=job.programs["make"],
+            judging={name: text for name, text in job.programs.items() if name != "make"},
+            steps={part: step(made, part, job) for part in PARTS},
+            patching=PROGRAM if made.patches else "",
+            largest=made.installed_kib * 1024,
+            longest=LONGEST,
+            trial=render("envs/trial.sh.j2", uv=f"{job.tools}/bin/uv", prefix=inside, imports=made.imports),
+            activate=render("envs/activate.j2", folder=job.target, prefix=inside),
+            folder=job.target,
+            hidden=rig.roots.state,
+            inputs=json.dumps(made.record),
+            marker=MARKER,
+            files=FILES,
+            seen=trees.seen(rig, job.target),
+        )
+
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
+        """Its Python says its own version and that of the distribution that it is named after."""
+        made = cast("Environment", made)
+        python = f"{prefix(rig.installed(made.folder))}/bin/python"
+        return (python, "-I", "-B", "-c", "import sys; print(sys.version)"), f"{made.interpreter.version} "
+
+
+def step(made: Environment, part: str, job: Job) -> str:
+    """The script of one part of putting it together; with the wheels comes what changes them."""
+    inside = prefix(job.target)
+    changed = sorted(becomes(made.patches)) if part == PARTS[-1] else []
+    folder = f"{inside}/{env.site(made)}"
+    return render(
+        "envs/make.sh.j2",
+        python=f"{job.tools}/bin/python",
+        part=part,
+        site=folder if changed else "",
+        own=f"{inside}/bin/python",
+        modules=[f"{folder}/{path}" for path in changed if path.endswith(".py")],
+    )
+
+
+ENVIRONMENTS = Environments()
+
+
+def installer(rig: Rig, made: Installation) -> Installer:
+    """What installs an engine or an environment of a rig."""
+    engine = rig.engines.get(made.name)
+    return cast("InstallingKind", kinds()[engine.kind]) if engine else ENVIRONMENTS

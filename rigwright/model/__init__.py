@@ -1,0 +1,1 @@
+"""Plain data and its rules: what inventories and catalogues say, and the rig that they make."""

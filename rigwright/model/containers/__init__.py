@@ -1,0 +1,1 @@
+"""Keys of container engines, and the table of their archives."""

@@ -1,0 +1,1 @@
+"""Locked groups of Debian packages."""

@@ -1,0 +1,98 @@
+"""What an engine or an environment is on one host, and how it comes there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rigwright.model.nvidia.toolkit import Toolkit
+from rigwright.model.rig import Rig
+from rigwright.supply.lock import Artefact
+
+# In every installation's folder: written last, in one step. A folder without it is made anew. Its `inputs` are what the
+# installation's digest is made of.
+MARKER = "build.json"
+# The SHA-256 of each of its files, by its path in the folder.
+FILES = "files.sha256"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What an engine of a rig is on one host: a folder below engines/ that the digest of all its inputs names."""
+
+    name: str
+    """The engine's, in the catalogue."""
+    version: str
+    digest: str
+    """First 12 hexadecimal digits of the SHA-256 of all inputs."""
+    artefacts: tuple[Artefact, ...]
+    """What of the lock it is made of."""
+    what: str
+    """What is done to get it, for people: "compile llama.cpp 0.3.36 for the CPU"."""
+    record: Mapping[str, object] = field(default_factory=dict)
+    """The `inputs` of its marker."""
+    toolkit: Toolkit | None = None
+    """The CUDA toolkit that it is made with, or needs; None without one."""
+    work_kib: int = 0
+    """Room that making it takes in the state's root, KiB; free again afterwards."""
+    installed_kib: int = 0
+    """Room that it takes in the software's root, KiB, where that is worth a look beforehand."""
+
+    @property
+    def folder(self) -> str:
+        """The folder's name below engines/."""
+        return f"{self.name}-{self.version}-{self.digest}"
+
+    @property
+    def fetched_bytes(self) -> int:
+        """What of it comes from outside the host, by the lock."""
+        return sum(artefact.size for artefact in self.artefacts)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job on a host that makes an installation."""
+
+    target: str
+    """The installation's folder."""
+    work: str
+    """A folder that nothing else uses."""
+    log: str
+    """The file that the job's output goes to."""
+    tools: str
+    """The folder of the host's Python tools; of what puts environments together where it is one."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Name -> text of what the role has to run on hosts."""
+
+
+class Installer(ABC):
+    """How one kind of installation comes to a host, and what proves that it is the declared one."""
+
+    packages: ClassVar[tuple[str, ...]] = ()
+    """The distribution's packages that installing or running it takes, on one release or another."""
+    program: ClassVar[str] = ""
+    """The file name of what is started of it, which everybody may run; empty where that is no file of its own."""
+    pieces: ClassVar[str] = "packages"
+    """What its artefacts are called, for people."""
+    by_installers: ClassVar[bool] = False
+    """Whether the host needs what puts environments together to install it."""
+
+    @abstractmethod
+    def script(self, rig: Rig, made: Installation, job: Job) -> str:
+        """The shell script that installs it: fills the folder, and writes FILES and then MARKER last.
+
+        Root runs it. The fetcher has placed the artefacts below the models' root before. Programs from outside run by
+        the function `offline` alone (templates/engines/apart.sh.j2), and the script judges what they leave.
+        """
+
+    def version(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], str]:
+        """A command that starts it and ends at once, and what its output holds where it is the declared one."""
+        return (), ""
+
+    def machine_code(self, rig: Rig, made: Installation) -> tuple[tuple[str, ...], frozenset[str]]:
+        """A command that lists the machine code in an installation for cards, and the names, such as sm_86, that its
+        output holds where it is for exactly the cards that it is to run on; none where it has none.
+        """
+        return (), frozenset()

@@ -1,0 +1,138 @@
+"""What an inventory declares of an instance with every name resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packaging.utils import canonicalize_name
+
+from rigwright.model.engines.keys import EngineKeys, VariantKeys
+from rigwright.model.envs.keys import EnvKeys
+from rigwright.patches.patch import Patch
+from rigwright.plugins.plugin import Plugin
+from rigwright.supply.lock import Artefact
+
+# Below it each instance has the folder with its socket.
+SOCKETS = "/run/rigwright/instances"
+# Below it each instance that runs in a container has the folder that podman keeps that in.
+CONTAINERS = "/run/rigwright/containers"
+
+
+def slice_of(unit: str) -> str:
+    """The name of the slice of an instance's unit: an unescaped dash would put that of `a-b` into that of `a`."""
+    escaped = unit.removeprefix("rigwright-").removesuffix(".service").replace("-", r"\x2d")
+    return f"rigwright-{escaped}.slice"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the things that a model is made of."""
+
+    option: str
+    """The option that names it to the engine, without dashes."""
+    files: tuple[Artefact, ...]
+    """The file that the option names, then those that the engine finds by it: the rest of a model in several files."""
+
+
+@dataclass(frozen=True)
+class DeclaredEnv:
+    """An environment of the catalogue with what is locked for it."""
+
+    name: str
+    keys: EnvKeys
+    python: tuple[Artefact, ...]
+    """The conda packages of its Python."""
+    packages: tuple[Artefact, ...]
+    """Its wheels."""
+    for_other_cards: tuple[str, ...] = ()
+    """Patterns of files in them that other cards than the rig's may need."""
+    patches: tuple[Patch, ...] = ()
+    """What of them is changed."""
+    plugins: tuple[Plugin, ...] = ()
+    """What is installed beside them."""
+
+    @property
+    def artefacts(self) -> tuple[Artefact, ...]:
+        """All that it is made of."""
+        return (*self.python, *self.packages, *(one.row for one in self.plugins))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs that it is made of."""
+        return (self.keys.python, self.keys.packages, *(one.keys.input for one in self.plugins))
+
+    @property
+    def version(self) -> str:
+        """That of the package that it is named after."""
+        named = canonicalize_name(self.keys.distribution)
+        return next((one.version for one in self.packages if canonicalize_name(one.name) == named), "0")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A variant running on chosen cards and a port of a rig; one systemd unit."""
+
+    name: str
+    variant_name: str
+    variant: VariantKeys
+    model_name: str
+    parts: tuple[Part, ...]
+    """What the model is made of, its own weights first."""
+    engine_name: str
+    engine: EngineKeys
+    artefacts: tuple[Artefact, ...]
+    """What of the lock its engine is installed from."""
+    known: object
+    """What its engine's kind knows of this version (`Kind.known`)."""
+    cards: tuple[int, ...]
+    port: int
+    memory_max: str
+    """The most memory that it may have, as systemd reads it."""
+    tasks_max: int
+    """The most processes and threads that it may have."""
+    api_key_file: str | None
+    """The operator's; None where the host makes the key."""
+    key_name: str
+    """Name of the key's file on the host. One of the operator's has its fingerprint in it: an earlier generation finds
+    the key that it was made with."""
+    patches: tuple[Patch, ...] = ()
+    """What of its engine is changed, where that is installed by itself."""
+    plugins: tuple[Plugin, ...] = ()
+    """Those of the environment that it runs in."""
+    beside: bool = False
+    """Whether it runs beside the one in whose place it is to come, as a unit of its own with a socket of its own."""
+
+    @property
+    def weights(self) -> tuple[Artefact, ...]:
+        """All files that it loads, the model's own first."""
+        return tuple(dict.fromkeys(file for part in self.parts for file in part.files))
+
+    @property
+    def env(self) -> str | None:
+        """The environment that it runs in, if it is one."""
+        return self.engine.environment
+
+    @property
+    def installed_as(self) -> str:
+        """The name of the installation that it is run from: its engine's, or that of an environment."""
+        return self.env or self.engine_name
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit's name."""
+        return f"rigwright{'_beside' if self.beside else ''}-{self.name}.service"
+
+    @property
+    def seat(self) -> str:
+        """What the folder of its socket is called, and the gateway's link to that."""
+        return f"{self.name}.beside" if self.beside else self.name
+
+    @property
+    def socket(self) -> str:
+        """The unix socket that its engine listens on, and nothing else."""
+        return f"{SOCKETS}/{self.seat}/api.sock"
+
+    @property
+    def slice(self) -> str:
+        """The slice that its processes are the subtree of."""
+        return slice_of(f"rigwright-{self.name}.service")

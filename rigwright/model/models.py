@@ -1,0 +1,85 @@
+"""Models: which locked files their keys can stand for. What an engine makes of them is its kind's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rigwright.model.answers import complaint
+from rigwright.problems import unknown
+from rigwright.supply.artefact import CONFIG
+from rigwright.supply.inputs import Input
+from rigwright.supply.lock import Artefact, Lock
+
+
+class Missing(Exception):
+    """A model's key stands for nothing; the text says why, a line each."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The locked files that one key of a model may mean."""
+
+    name: str
+    """The input's."""
+    path: str
+    """The file that the key names; empty where it names none."""
+    by_path: Mapping[str, Artefact]
+
+    def find(self, path: str) -> Artefact:
+        """The file with a path.
+
+        Raises:
+            Missing: it is not locked.
+        """
+        if path not in self.by_path:
+            raise Missing(f"{self.name}: {unknown('locked file', path, self.by_path)}")
+        return self.by_path[path]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Where a model's files are looked for."""
+
+    inputs: Mapping[str, Input]
+    """The catalogue's."""
+    lock: Lock
+    inventory: str
+    """The file to lock for, for messages."""
+    lenient: bool = False
+    """Whether any file will do, because the lock is only being made."""
+
+    def candidates(self, reference: str) -> Candidates:
+        """The files that `INPUT` or `INPUT:PATH` may mean.
+
+        Raises:
+            Missing: there is no such input, or it is not locked.
+        """
+        name, _, path = reference.partition(":")
+        rows = self._rows(name)
+        if self.lenient:
+            return Candidates(name, rows[0].path, {rows[0].path: rows[0]})
+        return Candidates(name, path, {row.path: row for row in rows})
+
+    def folder(self, name: str) -> tuple[Artefact, ...]:
+        """All files of an input, config.json first; while the lock is being made, any that stands for them.
+
+        Raises:
+            Missing: there is no such input, it is not locked, or is one file.
+        """
+        rows = self._rows(name)
+        if not rows[0].group:
+            raise Missing(
+                f"{name} is a single file, not a folder: make it an input with include, or select it with file"
+            )
+        return tuple(sorted(rows, key=lambda row: (row.path != CONFIG, row.order)))
+
+    def _rows(self, name: str) -> tuple[Artefact, ...]:
+        """What an input is locked as.
+
+        Raises:
+            Missing: it is not, or there is none of that name.
+        """
+        if wrong := complaint(name, "weight", self.inputs, self.lock, self.inventory):
+            raise Missing(wrong)
+        return self.lock.groups.get(name) or (self.lock.artefacts[name],)

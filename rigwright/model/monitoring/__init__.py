@@ -1,0 +1,1 @@
+"""Keys of monitoring, and its state on a host."""

@@ -1,0 +1,164 @@
+"""What an inventory declares of watching, as it is written: what boxes export, and the server that scrapes them all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, model_validator
+
+from rigwright.addresses import Address, Cidr, HttpUrl, Port
+from rigwright.problems import Written
+from rigwright.types import Name, Positive
+
+if TYPE_CHECKING:
+    from rigwright.model.gateway.entry import Gateway
+
+# What tells of a box, of its cards, and what asks all boxes.
+TELL, TELL_OF_CARDS, ASK = ("node",), ("gpu",), ("prometheus", "alertmanager", "blackbox")
+Percent = Annotated[int, Field(ge=1, le=99, strict=True)]
+Seconds = Annotated[float, Field(gt=0, le=3600, strict=True, allow_inf_nan=False)]
+
+
+class Receiver(Written):
+    """Who is told of alerts: a webhook, in Alertmanager's own format."""
+
+    url: HttpUrl | None = Field(
+        default=None, description="Where alerts are posted to; every user of the monitoring server can read it."
+    )
+    url_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="In its place, for an address that is a secret itself: a file on the operator's machine, from the "
+        "inventory's folder, with it on its only line. Not on Debian 12.",
+    )
+    token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file on the operator's machine, from the inventory's folder, with a token on its only line: "
+        "it is sent as `Authorization: Bearer`.",
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Receiver:
+        if (self.url is None) == (self.url_file is None):
+            raise ValueError("either url or url_file")
+        return self
+
+
+class Limits(Written):
+    """Alert thresholds."""
+
+    ttft_p99_s: Seconds | None = Field(
+        default=None,
+        description="Seconds until the first token of 99 of 100 requests, over 10 minutes; no alert if unset. "
+        "Of engines that tell such times: vLLM.",
+    )
+    queue: Positive = Field(default=16, description="Requests that wait before an instance, for 5 minutes.")
+    kv_percent: Percent = Field(default=95, description="Of an instance's KV cache, for 5 minutes. Of vLLM.")
+    temperature_c: Annotated[int, Field(ge=40, le=110, strict=True)] = Field(
+        default=88, description="Degrees of a card, for 5 minutes."
+    )
+    disk_percent: Percent = Field(default=10, description="Of a file system that is still free.")
+    certificate_days: Positive = Field(default=14, description="Days until a gateway's certificate ends.")
+    verdict_hours: Positive = Field(
+        default=26, description="Hours since a box was last looked at by `rigwright check`."
+    )
+
+
+class Server(Written):
+    """What asks all boxes of an inventory, keeps what they tell, and alerts."""
+
+    port: Port = Field(default=9090, description="Prometheus' TCP port, on the box's `address`.")
+    alertmanager_port: Port = Field(default=9093, description="Alertmanager's, on the loopback interface.")
+    blackbox_port: Port = Field(default=9115, description="That of what asks gateways, on the loopback interface.")
+    allow: tuple[Cidr, ...] = Field(
+        default=(), description="Networks that may ask Prometheus, such as a Grafana's; the box itself always may."
+    )
+    interval_s: Annotated[int, Field(ge=5, le=60, strict=True)] = Field(
+        default=15, description="Seconds between two looks at everything."
+    )
+    retention_days: Annotated[int, Field(ge=1, le=3650, strict=True)] = Field(
+        default=30, description="Days for which what was told is kept."
+    )
+    size_gb: Annotated[int, Field(ge=1, le=10_000, strict=True)] = Field(
+        default=10, description="GB that it may take, below `roots.state`; the oldest goes first."
+    )
+    receivers: dict[Name, Receiver] = Field(
+        default_factory=dict, description="Who is told of alerts; without any, Prometheus alone shows them."
+    )
+    dead_man: Name | None = Field(
+        default=None,
+        description="The receiver that is told every minute, and alone, that this works: it raises the alarm when "
+        "heartbeats stop.",
+    )
+    limits: Limits = Field(default=Limits(), description="Alert thresholds.")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Server:
+        if self.dead_man is not None and self.dead_man not in self.receivers:
+            raise ValueError(f"dead_man one of its receivers: {', '.join(sorted(self.receivers)) or 'there is none'}")
+        return self
+
+
+class Monitoring(Written):
+    """What a box tells of itself, and to whom."""
+
+    address: Address = Field(description="The host's own address at which it is asked.")
+    node_port: Port = Field(default=9100, description="The TCP port at which the host's own figures are.")
+    gpu_port: Port = Field(default=9400, description="The one at which those of its cards are, where it declares any.")
+    scrapers: tuple[Cidr, ...] = Field(
+        default=(),
+        description="Networks that may ask, here and at the gateway's `/metrics` and `/metrics/INSTANCE`; the box "
+        "itself always may.",
+    )
+    server: Server | None = Field(default=None, description="Has this box ask all boxes of the inventory that tell.")
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """All of its ports by the key that gives them."""
+        found = {"node_port": self.node_port, "gpu_port": self.gpu_port}
+        if self.server:
+            keys = ("port", "alertmanager_port", "blackbox_port")
+            found |= {f"server.{key}": getattr(self.server, key) for key in keys}
+        return found
+
+    @model_validator(mode="after")
+    def _apart(self) -> Monitoring:
+        if twice := sorted(port for port, times in Counter(self.ports.values()).items() if times > 1):
+            raise ValueError(f"ports of their own for all that listens: {twice[0]} is given twice")
+        return self
+
+
+def users(monitoring: Monitoring | None, prefix: str, *, cards: bool) -> dict[str, str]:
+    """Service -> the system user that it runs as.
+
+    Args:
+        monitoring: As it is declared.
+        prefix: What the names of all services' users begin with.
+        cards: Whether the rig declares any.
+    """
+    if not monitoring:
+        return {}
+    wanted = [*TELL, *(TELL_OF_CARDS if cards else ()), *(ASK if monitoring.server else ())]
+    names = user_names(prefix)
+    return {name: names[name] for name in wanted}
+
+
+def user_names(prefix: str) -> dict[str, str]:
+    """The same of all services that there could be."""
+    # useradd(8) takes 32 characters, and the longest of these has 13
+    return {name: f"{prefix[:19]}_{name}" for name in (*TELL, *TELL_OF_CARDS, *ASK)}
+
+
+def scrapers(monitoring: Monitoring) -> tuple[str, ...]:
+    """The networks that may ask a box, and the box itself: its checks do."""
+    return tuple(dict.fromkeys((*monitoring.scrapers, str(ip_network(monitoring.address)))))
+
+
+def readers(gateway: Gateway | None, monitoring: Monitoring | None) -> tuple[str, ...]:
+    """The networks that may read a gateway's metrics; none without one."""
+    if not gateway:
+        return ()
+    return tuple(dict.fromkeys((*gateway.scrapers, *(scrapers(monitoring) if monitoring else ()))))

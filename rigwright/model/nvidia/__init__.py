@@ -1,0 +1,1 @@
+"""The table of drivers, and their versions."""

@@ -1,0 +1,1 @@
+"""What a deploy does on one host, in order, and why."""

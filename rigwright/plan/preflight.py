@@ -1,0 +1,331 @@
+"""Whether a host can become the rig: refusals and warnings, each with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
+
+from rigwright.engines import caution, kind_of
+from rigwright.gateway.given import GATEWAY_UNIT
+from rigwright.gateway.reservations import reserved_addresses, split_place
+from rigwright.gateway.service import PREFIX as GATEWAY_PREFIX
+from rigwright.host.basics import ANY, Listener
+from rigwright.host.systems import system_refusals
+from rigwright.model.engines.evidence import Parsed, told
+from rigwright.model.facts import HostFacts
+from rigwright.model.installation import Installation
+from rigwright.model.rig import Rig
+from rigwright.monitoring.found import coming_kib
+from rigwright.monitoring.refused import unfit
+from rigwright.monitoring.service import KINDS, unit_name
+from rigwright.nvidia.cuda.compilers import glibc_refusals, toolkit_refusals
+from rigwright.nvidia.cuda.toolkit import DISK_KIB
+from rigwright.plan.desired import Desired
+from rigwright.plan.facts import lacking
+from rigwright.plan.noted import shared_memory
+from rigwright.serving.listeners import LOOPBACKS, PREFIX
+from rigwright.weights.sharing import UNIT
+
+ARCHITECTURE = "x86_64"
+# LoadCredential= came with 247 and Ubuntu 22.04 has 249 (systemd NEWS)
+SYSTEMD_MINIMUM = 247
+# The oldest kernel that a supported release has shipped with: Ubuntu 22.04's (Ubuntu release notes)
+KERNEL_MINIMUM = "5.15"
+HOME = "/nonexistent"  # of the services' users
+GIB = 1024 * 1024  # in KiB
+# Measured: the largest compiler process of a CPU build takes 1.2 GiB.
+MEMORY_MINIMUM = 2 * GIB
+# Seconds. apt refuses package lists from the future, and TLS certificates have a beginning; a slow probe takes some.
+CLOCK_TOLERANCE = 600
+# Measured with vLLM 0.21.0: a process that has imported what serves takes 0.8 GiB; there is one, and one a card.
+ENV_MEMORY = 4 * GIB
+# A file system filled to the brim breaks more than a download.
+DISK_RESERVE = 1 * GIB
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with."""
+    return tuple(int(number) for number in re.findall(r"\d+", re.split(r"[^0-9.]", text)[0]))
+
+
+def refusals(wanted: Desired, now: float) -> list[str]:
+    """Everything that stands in the way, one sentence each; empty when nothing does.
+
+    Args:
+        wanted: What the host is to be.
+        now: Seconds since the epoch, as the operator's machine has it.
+    """
+    rig, facts = wanted.rig, wanted.facts
+    installations = list(wanted.installations.values())
+    found = []
+    found += system_refusals(facts.os_id, facts.os_version, facts.kernel)
+    if facts.architecture != ARCHITECTURE:
+        found.append(f"the CPU architecture is {facts.architecture}: only {ARCHITECTURE} is supported")
+    if facts.systemd < SYSTEMD_MINIMUM:
+        found.append(f"systemd {facts.systemd or 'is missing'}: at least {SYSTEMD_MINIMUM} is required")
+    if version(facts.kernel) < version(KERNEL_MINIMUM):
+        found.append(f"kernel {facts.kernel}: at least {KERNEL_MINIMUM} is required; boot the distribution's newest")
+    if abs(facts.clock - now) > CLOCK_TOLERANCE:
+        hours = f"{abs(facts.clock - now) / 3600:.1f} hours {'ahead of' if facts.clock > now else 'behind'}"
+        found.append(
+            f"its clock is {hours} this machine's, so certificates and package lists would be invalid: set it "
+            "(timedatectl set-ntp true)"
+        )
+    found += [f"{path} is a symbolic link: name its target in roots" for path in facts.linked_roots]
+    if facts.uid != 0:
+        found.append('not root: log in as root, or set "_sudo": True in the inventory and allow the user sudo')
+    if facts.memory_kib < MEMORY_MINIMUM:
+        found.append(f"{facts.memory_kib / GIB:.1f} GiB of memory: at least {MEMORY_MINIMUM // GIB} GiB is required")
+    found += _cards(rig, facts) + _user(rig, facts) + _roots(facts) + _toolkit(rig, facts, installations)
+    return (
+        found
+        + _bundle(rig, facts)
+        + _ports(rig, facts)
+        + _share(rig, facts)
+        + _gateway(rig, facts)
+        + unfit(rig, facts, _ours)
+        + _disks(rig, facts, installations)
+    )
+
+
+def warnings(rig: Rig, facts: HostFacts) -> list[str]:
+    """What does not stand in the way but is worth knowing."""
+    found = []
+    if facts.apt_lock_holder:
+        found.append(f"dpkg's lock is held by {facts.apt_lock_holder}: package installs wait until it is released")
+    if rig.envs and facts.memory_kib < ENV_MEMORY:
+        have, need = facts.memory_kib / GIB, ENV_MEMORY // GIB
+        found.append(f"{have:.1f} GiB of memory: an engine in an environment uses {need} GiB before it loads a model")
+    for one in rig.instances:
+        size = sum(file.size for file in one.weights) // 1024
+        if one.env and size > facts.memory_kib:
+            # measured by others with 19 GiB of weights and 9 GiB of memory: 185 to 200 s, and once it never ended
+            said = f"{facts.memory_kib / GIB:.1f} GiB of memory, and {size / GIB:.1f} GiB of weights"
+            found.append(f"{one.name}: {said}: loading them is slow, and may not finish")
+        found += [f"{one.name}: {note}" for note in kind_of(one).notes(one)]
+        if isinstance(one.variant.evidence, Parsed):
+            found.append(f"{one.name}: {one.variant_name} is {one.variant.evidence.said}")
+    held = {one.port for one in facts.listeners if _ours(one)}
+    found += sorted(
+        {
+            f"{place} is in use by {one.holder}: clients of the gateway that reach it send their keys there: stop it"
+            for place, one in _at_reserved(rig, facts)
+            if one.port in held
+        }
+    )
+    return found + shared_memory(rig, facts) + caution.warnings(rig)
+
+
+def evidence(rig: Rig) -> list[str]:
+    """What is known of the variants that it serves, a line an instance; of what was only parsed a warning says it."""
+    return [
+        f"{one.name}: {one.variant_name}: {told(known, (rig.cards[index].name for index in one.cards))}"
+        for one in rig.instances
+        if (known := one.variant.evidence) and not isinstance(known, Parsed)
+    ]
+
+
+def _cards(rig: Rig, facts: HostFacts) -> list[str]:
+    """Card number n of the rig must be the nth on the bus: that is how instances are given theirs.
+
+    Cards after the declared ones are the operator's business.
+    """
+    listing = ", ".join(f"{pci_id} at {address}" for address, pci_id in facts.pci_cards) or "no NVIDIA card"
+    found = []
+    for index, card in enumerate(rig.cards):
+        present = facts.pci_cards[index][1] if index < len(facts.pci_cards) else ""
+        if present not in card.pci_ids:
+            found.append(
+                f"card {index} is declared as {card.name} ({' or '.join(card.pci_ids)}); the PCI bus shows {listing}: "
+                "list the cards in the order of the bus"
+            )
+    return found
+
+
+def _user(rig: Rig, facts: HostFacts) -> list[str]:
+    """A user that somebody else made has files, processes and rights of its own."""
+    there = [account for account in facts.users if account.name in rig.users]
+    found = [
+        f"the user {one.name} exists, not managed by Rigwright: choose another service_user or instance name"
+        for one in there
+        if not one.ours
+    ]
+    found += [
+        f"the group {name} exists, not managed by Rigwright: choose another service_user or instance name"
+        for name in facts.foreign_groups
+        if name in rig.users
+    ]
+    # usermod changes the home of nobody who has a process
+    return found + [
+        f"the home of the user {one.name} is {one.home or 'empty'}, must be {HOME}, and cannot change while "
+        f"it has processes: {', '.join(one.processes)}: stop them, then re-run deploy"
+        for one in there
+        if one.ours and one.processes and one.home != HOME
+    ]
+
+
+def _roots(facts: HostFacts) -> list[str]:
+    """Roots that were there before us stay as they are, so they must be fit to be one."""
+    found = [
+        f"{path} is {owner}'s with mode {mode:o}: users other than root can change what is in it; name a "
+        "subdirectory of its own in roots"
+        for path, owner, mode in facts.foreign_roots
+        if owner != "root" or mode & 0o022
+    ]
+    if facts.covered:
+        found.append(
+            f"mounted over Rigwright's files: {', '.join(facts.covered)}: a deploy would go by what is in there, and "
+            f"the next boot by what is below: umount --lazy {' '.join(reversed(facts.covered))}, and remove it from "
+            "/etc/fstab and the mount units"
+        )
+    if facts.elsewhere:
+        found.append(
+            f"this host is already deployed with its configuration in {facts.elsewhere}: set that as "
+            "roots.config, or remove it first with the inventory that it was deployed with (rigwright remove)"
+        )
+    return found
+
+
+def _toolkit(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:
+    # its version is one of the inputs that name an engine's folder, so it is needed after the build too
+    made = [one for one in installations if one.toolkit]
+    if made and rig.cuda_root is not None and not facts.cuda_version:
+        return [
+            f"no CUDA toolkit at {rig.cuda_root} to compile {made[0].name} with: install one, or omit cuda_root "
+            "to have it installed"
+        ]
+    toolkits = {one.toolkit.root: one.toolkit for one in made if one.toolkit}.values()
+    return [reason for one in toolkits for reason in (*toolkit_refusals(rig, one.nvcc), *glibc_refusals(one, facts))]
+
+
+def _bundle(rig: Rig, facts: HostFacts) -> list[str]:
+    missing = lacking(rig, facts)
+    if rig.bundle and missing and facts.system not in rig.bundle.systems:
+        there = ", ".join(rig.bundle.systems) or "no system"
+        return [
+            f"{', '.join(missing)} must be installed, but {rig.bundle.folder} has packages of {there}: recreate "
+            f"it with `rigwright bundle --system {facts.system}`"
+        ]
+    return []
+
+
+def _ports(rig: Rig, facts: HostFacts) -> list[str]:
+    # socket units that listen keep their addresses
+    held = {one.port for one in facts.listeners if _ours(one)}
+    needed = {
+        f"port {instance.port} of instance {instance.name}": [(address, instance.port) for address in LOOPBACKS]
+        for instance in rig.instances
+        if instance.port not in held
+    }
+    return _in_use(facts, needed, "choose another port")
+
+
+def _in_use(facts: HostFacts, needed: Mapping[str, Iterable[tuple[str, int]]], otherwise: str) -> list[str]:
+    """Refusals for addresses that processes of others listen at, one for each process.
+
+    Args:
+        facts: The host.
+        needed: What is to listen, for messages -> its addresses and ports.
+        otherwise: What to do where the process is to stay.
+    """
+    found = {
+        f"{what} is in use by {one.holder}: stop it, or {otherwise}"
+        for what, places in needed.items()
+        for address, port in places
+        for one in facts.listeners
+        if one.port == port and one.blocks(address) and not _ours(one)
+    }
+    return sorted(found)
+
+
+def _ours(listener: Listener) -> bool:
+    """Whether a deploy has it listen elsewhere, or not at all, before somebody else gets its port."""
+    single = (UNIT, GATEWAY_UNIT, *map(unit_name, KINDS))
+    return listener.unit in single or listener.unit.startswith(("rigwright-", PREFIX, GATEWAY_PREFIX))
+
+
+def _share(rig: Rig, facts: HostFacts) -> list[str]:
+    if not rig.share:
+        return []
+    needed = {f"port {rig.share.port}, for sharing weights,": [(rig.share.address, rig.share.port)]}
+    found = _in_use(facts, needed, "choose another share.port")
+    if not facts.has(rig.share.address):
+        found.append(
+            f"it has no address {rig.share.address} to share weights on, only "
+            f"{', '.join(sorted(facts.addresses))}: set one of these as share.address"
+        )
+    return sorted(set(found))
+
+
+def _gateway(rig: Rig, facts: HostFacts) -> list[str]:
+    listeners = rig.gateway.listeners.items() if rig.gateway else ()
+    needed = {
+        f"port {entry.port} of gateway.listeners.{name}": [split_place(place) for place in entry.addresses]
+        for name, entry in listeners
+    }
+    found = _in_use(facts, needed, "choose another port")
+    held = {one.port for one in facts.listeners if _ours(one)}
+    for place, one in _at_reserved(rig, facts):
+        # a user of the host must not be able to keep the next deploy from a gateway that runs
+        if one.port not in held and not any(str(one.port) in reason and one.holder in reason for reason in found):
+            found.append(
+                f"{place} is in use by {one.holder}, and clients of the gateway that reach it would send their keys "
+                "there: stop it, or choose another port"
+            )
+    for name, entry in listeners:
+        key = f"gateway.listeners.{name}"
+        if not ip_address(entry.address).is_unspecified and not facts.has(entry.address):
+            found.append(
+                f"it has no address {entry.address} for {key}, only {', '.join(sorted(facts.addresses))}: set one of "
+                f"these as {key}.address"
+            )
+    return sorted(found)
+
+
+def _at_reserved(rig: Rig, facts: HostFacts) -> Iterator[tuple[str, Listener]]:
+    """Processes of others at addresses that are reserved beside the gateway's listeners."""
+    others = [one for one in facts.listeners if not _ours(one)]
+    for reserved in reserved_addresses(rig):
+        for one in others:
+            if reserved.is_taken_by(one, facts.addresses):
+                yield _place(one.address if reserved.held and one.address != ANY else reserved.address, one.port), one
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _disks(rig: Rig, facts: HostFacts, installations: list[Installation]) -> list[str]:
+    """Space for what is still missing, for each root alone, as if no two shared a file system.
+
+    Where two do, what was sent already counts for both: it is moved, not copied.
+    """
+    needed = Counter[str]()
+    for one in installations:
+        if one.folder not in facts.built_engines | facts.started_builds:
+            needed[rig.roots.state] += one.work_kib
+            needed[rig.roots.software] += one.installed_kib
+            if one.toolkit and rig.cuda_root is None:
+                needed[rig.roots.software] += DISK_KIB
+            for artefact in one.artefacts:
+                path = f"{rig.roots.models}/{artefact.package_path}"
+                needed[rig.roots.models] += max(0, artefact.size - facts.weight_bytes.get(path, 0)) // 1024
+    largest = 0
+    for artefact in rig.weights:
+        missing = max(0, artefact.size - facts.weight_bytes.get(rig.weight_path(artefact), 0)) // 1024
+        needed[rig.roots.models] += missing
+        largest = max(largest, artefact.size // 1024 if missing else 0)
+    needed[rig.roots.state] += coming_kib(facts.monitoring, rig)
+    if rig.bundle:
+        needed[rig.roots.state] += largest  # sent whole, and one at a time
+        for path in (rig.roots.state, rig.roots.models):
+            if facts.file_systems.get(path) == facts.file_systems.get(rig.roots.state):
+                needed[path] = max(0, needed[path] - facts.sent_kib)
+    return [
+        f"{path} has {facts.disk_free_kib[path] / GIB:.1f} GiB free, {(kib + DISK_RESERVE) / GIB:.1f} GiB are "
+        "required: free some space, or move the root to another disk"
+        for path, kib in needed.items()
+        if kib and facts.disk_free_kib[path] < kib + DISK_RESERVE
+    ]
