@@ -1,4 +1,4 @@
-"""The catalogue: cards, models, engines, variants and inputs that inventories name. Data only, in TOML."""
+"""The files of a catalogue, read and refused: a kind of engine says which keys its entries may have."""
 
 from __future__ import annotations
 
