@@ -200,7 +200,7 @@ def checks() -> str:
             text=True,
             check=False,
         )
-    if done.returncode != STATUS["not as declared"]:
+    if done.returncode != STATUS["not as declared"] or not done.stdout:
         raise RuntimeError(done.stdout + done.stderr)
     texts = Texts()
     parts = [texts.section(one.id, _rows(one.title, one.severity, one.why, *one.unseen)) for one in every()]
