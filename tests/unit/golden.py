@@ -1,8 +1,8 @@
-"""`python -m tests.unit.golden`: writes anew what commands print and what hosts are given of the shipped inventories.
+"""`python -m tests.unit.golden` writes the golden outputs anew: help, checks, and plans and files of all inventories.
 
-Each file in data/golden is compared byte for byte by test_golden.py. A section holds one text; one that is equal to an
-earlier section names it, and one that resembles the first of its kind holds the difference. Programs that lie in the
-repository as they are sent to hosts are held as their SHA-256.
+test_golden.py compares each file in data/golden byte for byte. A section holds one text: in full, as the name of an
+equal section (`=`), as the difference from a similar one (`~`), or, for programs of this repository that hosts get
+unchanged, as their SHA-256.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _ended(text: str) -> str:
 
 
 def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[Desired]]:
-    """What `plan` prints, and what each rig comes to."""
+    """The output of `plan`, and the target state of each host."""
     made: list[Desired] = []
     real = plan_verb.desired
 
@@ -123,7 +123,7 @@ def planned(boxes: list[EmptyHost], *options: str) -> tuple[str, list[Desired]]:
 
 
 def inventory(name: str, texts: Texts) -> str:
-    """What hosts are given of an inventory."""
+    """The plan of an inventory, and all files that its hosts get."""
     with TemporaryDirectory() as folder:
         boxes = [EmptyHost(*one) for one in rigs(name, Path(folder).resolve()).items()]
         printed, made = planned(boxes)
@@ -135,7 +135,7 @@ def inventory(name: str, texts: Texts) -> str:
 
 
 def _files(one: Desired) -> Iterator[tuple[str, str]]:
-    """Path and text of what a host is given."""
+    """Path and text of each file that a host gets."""
     yield "generation", f"{one.generation.digest}\n"
     yield from sorted(one.generation.files.items())
     yield "links", _rows(*(f"{path} -> {target}" for path, target in sorted(one.generation.links.items())))
@@ -187,7 +187,7 @@ def verbs(one: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 
 
 def checks() -> str:
-    """What all checks say of themselves, and what `check --json` prints of a host that has nothing."""
+    """Title, severity, reason and limits of each check, and the output of `check --json` for an empty host."""
     with TemporaryDirectory() as made:
         folder = Path(made).resolve()
         words = run.arguments(str(folder / "everything.py"), "--json")
@@ -200,7 +200,7 @@ def checks() -> str:
             text=True,
             check=False,
         )
-    if done.returncode != STATUS["not as declared"]:
+    if done.returncode != STATUS["not as declared"] or not done.stdout:
         raise RuntimeError(done.stdout + done.stderr)
     texts = Texts()
     parts = [texts.section(one.id, _rows(one.title, one.severity, one.why, *one.unseen)) for one in every()]

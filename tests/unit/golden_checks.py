@@ -1,4 +1,4 @@
-"""For pytest's `-p`: checks run on a host that has nothing of what `everything` declares, an inventory made in $FOLDER.
+"""For pytest's `-p`: checks of the inventory `everything`, which is made in $FOLDER, run on a blank host.
 
 Each section of its survey has the least that its shape allows: no rows, no text, zero.
 """

@@ -1,4 +1,4 @@
-"""The shipped inventories, and one of what they lack, on hosts that have nothing of Rigwright."""
+"""The shipped inventories, and one with the features that they lack, on hosts without any file of Rigwright."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.samples import KEY_TEXT, archive_key, artefact, facts
 FOLDER = Path(__file__).with_name("data") / "golden"
 INVENTORIES = ("rig3090", "rig5090solo", "rig2080ti", "rig5090", "rig5090two", "fleet", "demo", "metal", "everything")
 EVERYTHING = FOLDER / "everything.py"
-"""An inventory of what no shipped one declares: keys, TLS, monitoring, containers and an image."""
+"""An inventory with keys, TLS, monitoring, containers and an image, which no shipped one declares."""
 MACHINE = {"ssh_hostname": "192.0.2.9", "cards": ["rtx-3090"], "mirrors": {"shelf": ["http://192.0.2.1:8000"]}}
 METAL = artefact(name="metal-rig", version="1", file="metal-rig.gguf", sources=["shelf:metal-rig.gguf"])
 LAB = SimpleNamespace(
@@ -46,7 +46,7 @@ MISSING = ("curl", "python3-venv", "cmake", "g++", "ninja-build", "nginx")
 
 
 class EmptyHost:
-    """A host of `plan` on which nothing of ours is, with the cards that its rig declares."""
+    """Stands in for `checks.looking.Box`: a blank host with the cards that its rig declares."""
 
     def __init__(self, name: str, rig: Rig) -> None:
         self.name, self.rig = name, rig

@@ -1,6 +1,6 @@
-"""What commands print and hosts are given is what it was, byte for byte.
+"""Output of commands and files for hosts are unchanged, byte for byte.
 
-Whoever means a difference writes the files anew (`python -m tests.unit.golden`) in a commit of its own, and reviews it.
+`python -m tests.unit.golden` writes them anew. An intended difference is a commit of its own, and reviewed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import difflib
 
 import pytest
 
-from tests.unit.golden import FOLDER, render
+from rigwright.inventory import ROOT
+from tests.unit.golden import render
+from tests.unit.golden_hosts import FOLDER, INVENTORIES
 
 
 def test_each_output_is_what_it_was() -> None:
     made = render()
+    assert {*INVENTORIES} == {path.stem for path in (ROOT / "inventory").glob("*.py")} | {"everything"}
     assert {path.name for path in FOLDER.glob("*.txt")} == made.keys()
     for name, text in made.items():
         before = (FOLDER / name).read_text()
